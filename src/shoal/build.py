@@ -1,0 +1,113 @@
+"""From a spec to a federation that can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from shoal.config import arguments, choose
+from shoal.core.data import Dataset, Shards
+from shoal.core.engine import ClientSide
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.method import Method, Recipe
+from shoal.core.task import Task
+from shoal.data.holdings import Simulated
+from shoal.engines.local import LocalEngine
+from shoal.evaluation import judge
+from shoal.loop import Federation
+from shoal.models import DEFAULT_LOSS
+from shoal.models.layers import batch_norms, noise_shapes, own_dropout
+from shoal.spec import DATASET, MODEL, Spec, TaskSpec
+
+
+class Setup(NamedTuple):
+    """A federation, and what its numbers are judged and drawn by."""
+
+    federation: Federation
+    dataset: Dataset
+    shards: Shards
+
+
+def build(spec: Spec) -> Setup:
+    """Everything that a run needs."""
+    dataset, shards = deal(spec)
+    spec.selector.check(len(shards))
+    task = make_task(spec.task, dataset, spec.engine.device)
+    key = Key.from_seed(spec.seed)
+    method = as_method(spec.method)
+    holdings = Simulated(dataset, shards, key.fold("holdings"))
+    attackers = spec.attack.attackers(len(shards), key.fold("attackers")) if spec.attack else frozenset()
+    side = ClientSide(task, method, spec.selector, spec.codec, holdings, key, judge, spec.attack, attackers)
+    engine = LocalEngine(side, shards)
+    return Setup(Federation(task, method, spec.selector, engine, key, side.remembers), dataset, shards)
+
+
+def deal(spec: Spec) -> tuple[Dataset, Shards]:
+    """The data set, and who holds what of it."""
+    dataset = load_dataset(spec.task, spec.engine.device)
+    try:
+        return dataset, spec.partition.split(dataset, Key.from_seed(spec.seed).fold("partition"))
+    except SpecError as error:
+        raise SpecError(f"[partition] {error}") from None
+
+
+def as_method(entry: Method | Recipe) -> Method:
+    """The method that a catalogue entry stands for."""
+    return entry.method() if isinstance(entry, Recipe) else entry
+
+
+def load_dataset(task: TaskSpec, device: str) -> Dataset:
+    """The data set, on the device."""
+    loader = choose(DATASET, task.dataset, "task.dataset")
+    dataset = loader(**_options(loader, task.options))
+    if not isinstance(dataset, Dataset):
+        raise SpecError(
+            f"task.dataset = {task.dataset!r} returned a {type(dataset).__name__}; "
+            "it must return a shoal.Dataset"
+        )
+    _check_device(device)
+    tensors = ("x_train", "y_train", "x_test", "y_test")
+    return replace(dataset, **{name: getattr(dataset, name).to(device) for name in tensors})
+
+
+def make_task(spec: TaskSpec, dataset: Dataset, device: str = "cpu") -> Task:
+    """The model, fitted to the data set's shapes, with the loss that suits both."""
+    builder = choose(MODEL, spec.model, "task.model")
+    build = partial(_module, builder, dataset.shape, dataset.classes, _options(builder, spec.options))
+    with Key.from_seed(0).seeded():
+        probe = build()
+    natural = DEFAULT_LOSS.get(spec.model, "cross_entropy") if dataset.classes else "squared_error"
+    loss = spec.loss or natural
+    if (loss == "squared_error") != (dataset.classes == 0):
+        kind = "a regression" if dataset.classes == 0 else f"a task of {dataset.classes} classes"
+        raise SpecError(f"task.loss = {loss!r} does not fit {dataset.name}, {kind}; leave it out")
+    return Task(build, loss, dataset.classes, noise_shapes(probe, dataset.shape), batch_norms(probe), device)
+
+
+def _module(
+    builder: Callable[..., nn.Module], shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
+) -> nn.Module:
+    module = builder(shape, classes, **options)
+    if not isinstance(module, nn.Module):
+        raise SpecError(
+            f"the model function {builder.__name__} returned a {type(module).__name__}, not a module"
+        )
+    return own_dropout(module)
+
+
+def _options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in arguments(function) if name in options}
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise SpecError(f'engine.device = {device!r} cannot be used: {reason}; use "cpu"') from None

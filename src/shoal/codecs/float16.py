@@ -1,0 +1,62 @@
+"""Float16: floating tensors in IEEE half precision, two bytes a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.core.codec import Codec, Packet
+from shoal.core.key import Key
+from shoal.core.tree import tree_map
+from shoal.core.types import Setting, Tree
+
+_LARGEST = torch.finfo(torch.float16).max
+
+
+class Half(NamedTuple):
+    """A tensor in half precision, and the format that it had."""
+
+    values: Tensor
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Float16(Codec):
+    """Rounds floating tensors to half precision: relative error at most 2^-11, absolute 2^-25 near zero.
+
+    Finite values beyond the largest half (65,504) become that one.
+    """
+
+    def encode(
+        self,
+        tree: Tree,
+        *,
+        setting: Setting | None = None,
+        key: Key | None = None,
+        reference: Tree = None,
+        memory: Any = None,
+    ) -> tuple[Packet, Any]:
+        """See `Codec`."""
+        return Packet(tree_map(_shorten, tree)), memory
+
+    def decode(self, packet: Packet, reference: Tree = None) -> Tree:
+        """See `Codec`."""
+        return tree_map(_lengthen, packet.content, is_leaf=_is_half)
+
+
+def _shorten(leaf: Any) -> Any:
+    if not (isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.element_size() > 2):
+        return leaf
+    short = torch.where(leaf.isfinite(), leaf.clamp(-_LARGEST, _LARGEST), leaf).to(torch.float16)
+    return Half(short, str(leaf.dtype).removeprefix("torch."))
+
+
+def _lengthen(leaf: Any) -> Any:
+    return leaf.values.to(getattr(torch, leaf.dtype)) if _is_half(leaf) else leaf
+
+
+def _is_half(node: Any) -> bool:
+    return isinstance(node, Half)

@@ -1,0 +1,31 @@
+"""Raw: every tensor in its own number format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.core.codec import Codec, Packet
+from shoal.core.key import Key
+from shoal.core.types import Setting, Tree
+
+
+@dataclass(frozen=True)
+class Raw(Codec):
+    """Sends everything as it is; exact."""
+
+    def encode(
+        self,
+        tree: Tree,
+        *,
+        setting: Setting | None = None,
+        key: Key | None = None,
+        reference: Tree = None,
+        memory: Any = None,
+    ) -> tuple[Packet, Any]:
+        """See `Codec`."""
+        return Packet(tree), memory
+
+    def decode(self, packet: Packet, reference: Tree = None) -> Tree:
+        """See `Codec`."""
+        return packet.content

@@ -1,0 +1,74 @@
+"""Several methods under one spec and several seeds, each a run of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.config import Table
+from shoal.core.errors import SpecError
+from shoal.directory import REPORT, RunDirectory
+from shoal.runner import Watcher, resume, run
+from shoal.spec import Spec, from_table, to_table, with_method, with_settings
+
+
+class Cell(NamedTuple):
+    """One run of a comparison."""
+
+    label: str
+    spec: Spec
+    directory: Path
+
+
+def plan(
+    names: Sequence[str], table: Table, settings: Sequence[str], seeds: Sequence[int], out: Path
+) -> list[Cell]:
+    """All runs, checked before the first one starts.
+
+    A name may carry fields of its method: `fedprox:mu=0.1,weights=uniform`.
+    """
+    if len(set(names)) < len(names):
+        raise SpecError(f"every method must be named once, got {' '.join(names)}")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise SpecError(
+            f"seeds must be different whole numbers such as 0,1,2; got {','.join(map(str, seeds))}"
+        )
+    cells = []
+    for label in names:
+        name, fields = _split(label)
+        chosen = with_settings(with_method(table, name), [*settings, *fields])
+        for seed in seeds:
+            folder = out / f"{re.sub(r'[^A-Za-z0-9.=_-]+', '-', label)}-seed{seed}"
+            cells.append(Cell(label, from_table({**chosen, "seed": seed}), folder))
+    return cells
+
+
+def _split(label: str) -> tuple[str, list[str]]:
+    """The method's name, and its own fields as settings."""
+    name, *rest = re.split(r"[:,](?=[A-Za-z_]\w*=)", label)
+    return name, [f"method.{field}" for field in rest]
+
+
+def play(cells: Sequence[Cell], watch: Callable[[Cell], Watcher | None]) -> None:
+    """Run what is not yet done: a cell that was finished is kept, one that was interrupted goes on."""
+    for cell in cells:
+        if not cell.directory.exists():
+            run(cell.spec, cell.directory, watch(cell))
+            continue
+        directory, spec = RunDirectory.open(cell.directory)
+        if to_table(spec) != to_table(cell.spec):
+            raise SpecError(f"{cell.directory} holds a run of another spec; choose another --out")
+        if not directory.finished:
+            resume(cell.directory, watch(cell))
+
+
+def report(cells: Sequence[Cell], out: Path, title: str) -> Path:
+    """A page that sets the runs side by side."""
+    from shoal.report.page import write_report  # matplotlib is slow to import, and only needed here
+    from shoal.report.runs import read_run
+
+    path = out / REPORT
+    write_report([read_run(cell.directory, cell.label) for cell in cells], path, title=title)
+    return path

@@ -1,0 +1,182 @@
+"""Tables to objects and back: a table's keys are the arguments of a constructor.
+
+Anything with typed arguments can be configured: frozen dataclasses and plain functions. A part is chosen
+from a catalogue by a tag (`name`, or `kind` for partitions): a catalogue's name, or `package.module:object`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, NamedTuple
+
+from shoal.core.errors import SpecError
+
+MISSING = inspect.Parameter.empty
+Table = dict[str, Any]
+
+
+class Argument(NamedTuple):
+    """One argument of a constructor."""
+
+    type: Any
+    default: Any  # MISSING if it must be given
+
+
+class Catalogue(NamedTuple):
+    """Parts of one kind, by name."""
+
+    kind: str
+    entries: Mapping[str, Callable[..., Any]]
+    tag: str = "name"
+
+
+def arguments(constructor: Callable[..., Any]) -> dict[str, Argument]:
+    """The arguments that a table may give."""
+    hints = typing.get_type_hints(constructor)
+    if dataclasses.is_dataclass(constructor):
+        defaults = {f.name: _default(f) for f in dataclasses.fields(constructor) if f.init}
+        return {name: Argument(hints[name], default) for name, default in defaults.items()}
+    options = inspect.signature(constructor).parameters.values()
+    return {p.name: Argument(hints[p.name], p.default) for p in options if p.kind is p.KEYWORD_ONLY}
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return MISSING if field.default is dataclasses.MISSING else field.default
+
+
+def read(
+    constructor: Callable[..., Any], table: Any, path: str, catalogues: Mapping[Any, Catalogue], **given: Any
+) -> Any:
+    """The object that a table describes. `given` are arguments that do not come from the table."""
+    known = {name: a for name, a in arguments(constructor).items() if name not in given}
+    if not isinstance(table, dict):
+        raise SpecError(f"{path} must be a table, got {table!r}")
+    for name in table:
+        if name not in known:
+            raise unknown(f"{path}.{name}", name, known, "key", prefix=f"{path}.")
+    values = {
+        name: convert(value, known[name].type, f"{path}.{name}", catalogues) for name, value in table.items()
+    }
+    for name, argument in known.items():
+        if argument.default is MISSING and name not in values:
+            raise SpecError(f"{path}.{name} is missing; give it a value")
+    try:
+        return constructor(**values, **given)
+    except SpecError as error:
+        raise SpecError(f"[{path}] {error}") from None
+
+
+def choose(catalogue: Catalogue, name: Any, path: str) -> Callable[..., Any]:
+    """The entry of that name, or the object that `package.module:object` names."""
+    if not isinstance(name, str):
+        raise SpecError(f"{path} must be the name of a {catalogue.kind}, got {name!r}")
+    if name in catalogue.entries:
+        return catalogue.entries[name]
+    if ":" in name:
+        return _imported(name, path)
+    raise unknown(name, name, catalogue.entries, catalogue.kind)
+
+
+def _imported(name: str, path: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SpecError(
+            f"{path} = {name!r} cannot be imported ({error}); it must be package.module:object"
+        ) from None
+    if not callable(found):
+        raise SpecError(f"{path} = {name!r} is a {type(found).__name__}; it must be a function or a class")
+    return typing.cast(Callable[..., Any], found)
+
+
+def unknown(shown: str, name: str, valid: Collection[str], kind: str, prefix: str = "") -> SpecError:
+    """An error for a name that does not exist, with the nearest one that does."""
+    near = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    cure = f"did you mean {prefix}{near[0]}?" if near else f"there are: {', '.join(sorted(valid)) or 'none'}"
+    return SpecError(f"unknown {kind} {shown}; {cure}")
+
+
+def part(
+    catalogue: Catalogue, table: Any, path: str, catalogues: Mapping[Any, Catalogue], **given: Any
+) -> Any:
+    """The part that a table, or just a name, chooses."""
+    table = {catalogue.tag: table} if isinstance(table, str) else table
+    if not isinstance(table, dict) or catalogue.tag not in table:
+        raise SpecError(f"{path} needs a {catalogue.tag}, one of: {', '.join(catalogue.entries)}")
+    fields = {name: value for name, value in table.items() if name != catalogue.tag}
+    constructor = choose(catalogue, table[catalogue.tag], f"{path}.{catalogue.tag}")
+    taken = arguments(constructor)
+    return read(
+        constructor,
+        fields,
+        path,
+        catalogues,
+        **{name: value for name, value in given.items() if name in taken},
+    )
+
+
+def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalogue]) -> Any:
+    """`value` as the wanted type, or an error that says what it should be."""
+    origin, options = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = (option for option in options if option is not type(None))
+        return convert(value, inner, path, catalogues)
+    if origin is Literal:
+        if value not in options or isinstance(value, bool):
+            raise SpecError(f"{path} must be one of {', '.join(map(str, options))}; got {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise SpecError(f"{path} must be a list, got {value!r}")
+        return tuple(convert(v, options[0], f"{path}[{i}]", catalogues) for i, v in enumerate(value))
+    if wanted in catalogues and not isinstance(value, wanted):
+        return part(catalogues[wanted], value, path, catalogues)
+    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type) and isinstance(value, dict):
+        return read(wanted, value, path, catalogues)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        raise SpecError(f"{path} must be {_spoken(wanted)}, got {value!r}")
+    return value
+
+
+def _spoken(wanted: type) -> str:
+    names = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+    return names.get(wanted, f"a {wanted.__name__}")
+
+
+def write(value: Any, catalogues: Mapping[Any, Catalogue]) -> Any:
+    """The inverse of `read` and `part`: plain tables, lists and scalars. Absent values are left out."""
+    if isinstance(value, list | tuple):
+        return [write(item, catalogues) for item in value]
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    table = tagged(value, catalogues)
+    for name in arguments(type(value)):
+        item = getattr(value, name)
+        if item is not None:
+            table[name] = write(item, catalogues)
+    return table
+
+
+def tagged(value: Any, catalogues: Mapping[Any, Catalogue]) -> Table:
+    """The beginning of a part's table: its tag and name. Empty for what no catalogue holds."""
+    for protocol, catalogue in catalogues.items():
+        if isinstance(value, protocol):
+            return {catalogue.tag: name_of(type(value), catalogue)}
+    return {}
+
+
+def name_of(constructor: type, catalogue: Catalogue) -> str:
+    """The name under which the catalogue, or Python, knows a class."""
+    names = [name for name, entry in catalogue.entries.items() if entry is constructor]
+    return names[0] if names else f"{constructor.__module__}:{constructor.__qualname__}"

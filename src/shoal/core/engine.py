@@ -1,0 +1,193 @@
+"""The protocol of an engine: where clients run; and the client's side of an exchange, which all share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from shoal.core.attack import Attack
+from shoal.core.codec import Codec, Packet
+from shoal.core.data import Batching, Data
+from shoal.core.errors import SpecError, StageError
+from shoal.core.key import Key
+from shoal.core.method import Method
+from shoal.core.selector import Population, Selector
+from shoal.core.task import Task
+from shoal.core.types import Cohort, Context, PerClient, Reply, Tree, Version, message_for
+
+Verb = Literal["update", "evaluate", "profile"]
+
+
+class Work(NamedTuple):
+    """What an exchange asks for, when, and from which version of its memory each client starts."""
+
+    verb: Verb
+    round: int
+    leg: int
+    accepted: Mapping[int, Version]
+
+
+class Delivery(NamedTuple):
+    """What came back from one client."""
+
+    client: int
+    sent: Tree  # the message as the client decoded it
+    reply: Reply | None  # None: nothing usable came back, for `reason`
+    reason: str
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+
+
+class Engine(ABC):
+    """Carries messages to clients and their replies back."""
+
+    @abstractmethod
+    def clients(self, round: int) -> Population:
+        """The clients that can be reached in this round."""
+
+    @abstractmethod
+    def samples(self, client: int) -> int:
+        """How many samples a client holds: the order of a cohort depends on it."""
+
+    @abstractmethod
+    def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
+        """One delivery for each member of the cohort, in the cohort's order."""
+
+    @abstractmethod
+    def memory(self, client: int, version: Version | None) -> Memory:
+        """A client's memory of that version, where the engine holds it; a fresh one for None."""
+
+    @abstractmethod
+    def restore(self, client: int, version: Version, memory: Memory) -> None:
+        """Put back a memory that `memory` gave."""
+
+
+class Memory(NamedTuple):
+    """What a client keeps between exchanges."""
+
+    method: Tree
+    codec: Tree
+
+
+class Holdings(ABC):
+    """What data a client holds."""
+
+    @abstractmethod
+    def train(self, client: int, batching: Batching | None, key: Key, *, full: bool) -> Data:
+        """Its training samples, with a schedule drawn from the key."""
+
+    @abstractmethod
+    def test(self, client: int) -> Data:
+        """The test samples that its own model is judged on."""
+
+    @abstractmethod
+    def common(self, client: int) -> Data:
+        """Test samples of the whole federation, for methods that have no global model to judge."""
+
+
+@dataclass(frozen=True)
+class ClientSide:
+    """A client's half of every exchange. Engines differ only in how they reach it."""
+
+    task: Task
+    method: Method
+    selector: Selector
+    codec: Codec
+    holdings: Holdings
+    key: Key  # of the run's initial values
+    judge: Callable[[Task, Any, Data], Tree]  # the measures of a model on some data
+    attack: Attack | None = None
+    attackers: frozenset[int] = frozenset()
+
+    @property
+    def remembers(self) -> bool:
+        """Whether clients have a memory at all."""
+        return self.method.remembers or self.codec.remembers
+
+    def fresh(self) -> Memory:
+        """The memory of a client that never took part."""
+        return Memory(self.method.client_init(self.task, self.key.fold("init")), None)
+
+    def visit(
+        self, verb: Verb, client: int, memory: Memory, packet: Packet, context: Context
+    ) -> tuple[Memory, Packet]:
+        """Do what the verb says."""
+        work = {"update": self._update, "evaluate": self._evaluate, "profile": self._profile}[verb]
+        with stage(verb, client, context.round):
+            return work(client, memory, self.codec.decode(packet), context)
+
+    def read(self, packet: Packet) -> Reply:
+        """A reply as the server decodes it."""
+        content: Reply = packet.content or Reply((), None, {})
+        return content._replace(payload=self.codec.decode(Packet(content.payload)))
+
+    def _update(self, client: int, memory: Memory, message: Tree, context: Context) -> tuple[Memory, Packet]:
+        full = bool(self.task.batch_norms)
+        data = self.holdings.train(client, self.method.batching, context.key.fold("batches"), full=full)
+        attack = self.attack if client in self.attackers else None
+        if attack is not None:
+            data = attack.poison(data, context.key.fold("poison"))
+        kept, reply = self.method.client_update(self.task, memory.method, message, data, context)
+        if attack is not None:
+            reply = attack.lie(reply, context.key.fold("lie"))
+        reply = self.method.upload(reply, context.setting)
+        packet, coded = self.codec.encode(
+            reply.payload, setting=context.setting, key=context.key.fold("codec"), memory=memory.codec
+        )
+        return Memory(kept, coded), Packet(reply._replace(payload=packet.content))
+
+    def _evaluate(
+        self, client: int, memory: Memory, message: Tree, context: Context
+    ) -> tuple[Memory, Packet]:
+        model = self.method.local_model(memory.method, message)
+        judged = {"own": self.judge(self.task, model, self.holdings.test(client))}
+        if context.setting["common"]:
+            judged["common"] = self.judge(self.task, model, self.holdings.common(client))
+        return memory, Packet(Reply(judged, None, {}))
+
+    def _profile(self, client: int, memory: Memory, message: Tree, context: Context) -> tuple[Memory, Packet]:
+        data = self.holdings.train(client, None, context.key, full=False)
+        payload = {
+            "method": self.method.profile(self.task, data, context.key) if self.method.asks_profile else (),
+            "selector": self.selector.profile(data) if self.selector.asks_profile else (),
+        }
+        return memory, Packet(Reply(payload, None, {}))
+
+
+class Outbox:
+    """The packets of one message. A field that clients share is encoded once for all of equal setting."""
+
+    def __init__(self, codec: Codec, cohort: Cohort, message: Tree, key: Key) -> None:
+        self._codec, self._cohort, self._message, self._key = codec, cohort, message, key
+        self._shared = not any(isinstance(field, PerClient) for field in message)
+        self._made: dict[str, tuple[Packet, Tree, int]] = {}
+
+    def __getitem__(self, position: int) -> tuple[Packet, Tree, int]:
+        """The packet for the client at `position`, the message as it will decode it, and its length."""
+        setting = self._cohort.setting(position)
+        name = repr(sorted(setting.items()))
+        if self._shared and name in self._made:
+            return self._made[name]
+        key = self._key.fold("down") if self._shared else self._key.fold("down", self._cohort.ids[position])
+        packet, _ = self._codec.encode(message_for(self._message, position), setting=setting, key=key)
+        made = (packet, self._codec.decode(packet), packet.nbytes)
+        if self._shared:
+            self._made[name] = made
+        return made
+
+
+@contextmanager
+def stage(name: str, client: int | None, round: int) -> Iterator[None]:
+    """Errors from within this block say where they happened."""
+    try:
+        yield
+    except (StageError, SpecError):
+        raise
+    except Exception as error:
+        whom = "" if client is None else f" of client {client}"
+        where = f"{name}{whom} failed in round {round + 1}"
+        raise StageError(f"{where}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,9 @@
+"""The two ways in which Shoal fails: the user can cure one, a developer the other."""
+
+
+class SpecError(ValueError):
+    """Something the user gave is wrong. The message names the value and the cure; the CLI exits with 2."""
+
+
+class StageError(RuntimeError):
+    """Something broke inside a stage of a round. The message names the stage, the client and the round."""

@@ -1,0 +1,42 @@
+"""The protocol of a selector: who takes part in a round."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from shoal.core.data import Data
+from shoal.core.key import Key
+from shoal.core.types import Cohort, Reply, Tree
+
+Population = Sequence[int]  # ids of the clients that can be reached; often a `range`, so never listed
+
+
+class Selector(ABC):
+    """A rule that picks a cohort. What it remembers is passed in and returned."""
+
+    asks_profile: ClassVar[bool] = False  # whether clients are profiled when they arrive
+
+    def init(self) -> Any:
+        """What is remembered before the first round."""
+        return ()
+
+    def profile(self, data: Data) -> Tree:
+        """What a newcomer tells of itself, if `asks_profile`; runs at the client."""
+        return ()
+
+    def admit(self, state: Any, profiles: Mapping[int, Tree]) -> Any:
+        """Take note of newcomers and what they told of themselves."""
+        return state
+
+    @abstractmethod
+    def select(self, state: Any, available: Population, key: Key) -> Cohort:
+        """The cohort of a round: available clients, none twice."""
+
+    def observe(self, state: Any, client: int, reply: Reply, seconds: float) -> Any:
+        """Take note of an accepted reply and the time it took."""
+        return state
+
+    def check(self, population: int) -> None:  # noqa: B027  # most selectors fit every population
+        """Raise `SpecError` if a population of this size cannot be served."""

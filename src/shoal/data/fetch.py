@@ -1,0 +1,207 @@
+"""The files of a data set: found in the data folder by checksum, or fetched into it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from shoal.core.errors import SpecError
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A published file: where it lies in the data folder, its address, and its checksum."""
+
+    path: str  # inside the data folder, with forward slashes
+    url: str
+    hash: str  # "sha256:...", "sha1:..." or "md5:..."
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file inside an archive. Without a checksum, one that is there is taken to be right."""
+
+    path: str  # inside the data folder, once unpacked
+    name: str  # inside the archive
+    hash: str | None = None
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published .tar.gz or .zip, and those of its members that Shoal reads."""
+
+    file: RemoteFile
+    members: tuple[Member, ...]
+
+
+def data_folder() -> Path:
+    """The folder of all data sets: `SHOAL_DATA`, or `shoal` in the user's cache."""
+    if folder := os.environ.get("SHOAL_DATA"):
+        return Path(folder).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("shoal"))
+
+
+def fetch_files(files: Sequence[RemoteFile], folder: Path | None = None) -> list[Path]:
+    """The paths of `files`, in their order. Only those that are not there go over the network."""
+    folder = folder or data_folder()
+    flaws = {file: found for file in files if (found := _flaw(folder / file.path, file.hash)) is not None}
+    lines = [_line(file.path, found, file.hash, file.url) for file, found in flaws.items()]
+    if any(flaws.values()):  # never overwrite what somebody put there
+        raise _wrong(lines, folder)
+    for position, file in enumerate(flaws):
+        try:
+            _download(file, folder)
+        except (OSError, ValueError) as error:
+            raise _unfetched(_reason(error, file), lines[position:], folder) from None
+    return [folder / file.path for file in files]
+
+
+def fetch_members(archive: Archive, folder: Path | None = None) -> list[Path]:
+    """The paths of an archive's members, in their order.
+
+    Members that are there already need no archive. The archive stays in the folder, so that other
+    members of it can be had later without the network.
+    """
+    folder = folder or data_folder()
+    members = archive.members
+    flaws = {each: found for each in members if (found := _flaw(folder / each.path, each.hash)) is not None}
+    lines = [_line(each.path, found, each.hash, archive.file.url) for each, found in flaws.items()]
+    if any(flaws.values()):
+        raise _wrong(lines, folder)
+    if flaws:
+        try:
+            (packed,) = fetch_files([archive.file], folder)
+        except SpecError as error:
+            raise SpecError("\n".join([str(error), "or what is in it:", *lines])) from None
+        _unpack(packed, list(flaws), folder)
+    return [folder / member.path for member in members]
+
+
+# -- what is there
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    with path.open("rb") as stream:
+        return f"{algorithm}:{hashlib.file_digest(stream, algorithm).hexdigest()}"
+
+
+def _flaw(path: Path, known: str | None) -> str | None:
+    """None if the file can be used, "" if it is missing, else the wrong checksum that it has."""
+    if not path.is_file():
+        return ""
+    found = _digest(path, known.partition(":")[0]) if known else None
+    return None if found == known else found
+
+
+def _line(path: str, found: str, known: str | None, url: str) -> str:
+    state = f"wrong, has {found}" if found else "missing"
+    return f"  {path}: {state}; needs {known or 'the file'} from {url}"
+
+
+def _wrong(lines: Sequence[str], folder: Path) -> SpecError:
+    head = (
+        f"data files in {folder} have wrong checksums; remove them to have them fetched, put the right ones "
+        f"there, or set SHOAL_DATA to the folder that has them:"
+    )
+    return SpecError("\n".join([head, *lines]))
+
+
+def _unfetched(reason: str, lines: Sequence[str], folder: Path) -> SpecError:
+    head = (
+        f"could not fetch data: {reason}; put the files below into {folder}, or set SHOAL_DATA to the folder "
+        f"that has them:"
+    )
+    return SpecError("\n".join([head, *lines]))
+
+
+# -- getting what is not
+
+
+def _download(file: RemoteFile, folder: Path) -> None:
+    """Fetch one file. Pooch moves it to its place only once its checksum is right."""
+    import pooch
+    from tqdm import tqdm
+
+    target = folder / file.path
+    pooch.get_logger().setLevel("WARNING")  # the bar says it already
+    # total = 1 until the server has told: pooch asks for the bar's truth, which is that of its total;
+    # disable = None draws the bar, on stderr, only on a terminal
+    with tqdm(total=1, desc=file.path, unit="B", unit_scale=True, leave=False, disable=None) as bar:
+        pooch.retrieve(
+            file.url,
+            known_hash=file.hash,
+            fname=target.name,
+            path=target.parent,
+            downloader=pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16),
+        )
+
+
+def _reason(error: Exception, file: RemoteFile) -> str:
+    """Why a download failed, in a few words: the libraries' own texts run over many lines."""
+    import requests
+
+    host = urlsplit(file.url).netloc
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        error.response.close()  # pooch leaves the connection open
+        return f"{host} answered {error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.Timeout):
+        return f"{host} did not answer in time"
+    if isinstance(error, requests.RequestException):
+        return f"no connection to {host}"
+    if isinstance(error, OSError):
+        return f"{error.strerror or error} ({error.filename or file.path})"
+    return f"what {host} sent has a wrong checksum"
+
+
+def _unpack(packed: Path, members: Sequence[Member], folder: Path) -> None:
+    """Write `members` to their places, each in one step and only with the right checksum."""
+    wanted = {member.name: member for member in members}
+    try:
+        for name, stream in _streams(packed, set(wanted)):
+            _place(stream, wanted.pop(name), packed, folder)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+        raise SpecError(f"could not unpack {packed}: {error}") from None
+    if wanted:
+        raise SpecError(f"{packed} lacks {', '.join(wanted)}; unpack another release into {folder} by hand")
+
+
+def _streams(packed: Path, names: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
+    """The named members, in the order of the archive: a .tar.gz can only be read forwards."""
+    if packed.suffix == ".zip":
+        with zipfile.ZipFile(packed) as archive:
+            for name in archive.namelist():
+                if name in names:
+                    with archive.open(name) as stream:
+                        yield name, stream
+    else:
+        with tarfile.open(packed, "r|*") as tape:
+            for entry in tape:
+                if entry.name in names and (content := tape.extractfile(entry)) is not None:
+                    yield entry.name, content
+
+
+def _place(stream: IO[bytes], member: Member, packed: Path, folder: Path) -> None:
+    target = folder / member.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            shutil.copyfileobj(stream, out, 1 << 20)
+        if member.hash and (found := _digest(Path(draft), member.hash.partition(":")[0])) != member.hash:
+            raise SpecError(f"{member.name} in {packed} has {found}, should have {member.hash}")
+        os.replace(draft, target)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)

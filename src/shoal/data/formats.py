@@ -1,0 +1,55 @@
+"""The publishers' file formats, read into arrays of bytes."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from shoal.core.errors import SpecError
+
+_PIXELS = 3 * 32 * 32
+
+
+def _damaged(path: Path, why: str) -> SpecError:
+    return SpecError(f"{path} is damaged: {why}; remove it to have it fetched again")
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An idx file of bytes (MNIST's format), gzipped: the array that its header describes."""
+    try:
+        blob = gzip.decompress(path.read_bytes())
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged(path, str(error)) from None
+    if blob[:3] != b"\0\0\x08":  # two zeros, then the code of unsigned bytes
+        raise _damaged(path, f"it starts with {blob[:3].hex()}, an idx file of bytes with 000008")
+    axes = blob[3]
+    start = 4 + 4 * axes
+    shape = tuple(np.frombuffer(blob[4:start], ">u4").tolist())
+    if len(blob) - start != np.prod(shape, dtype=np.int64):
+        raise _damaged(path, f"its header says {shape}, but {len(blob) - start} bytes follow")
+    return np.frombuffer(blob, np.uint8, offset=start).reshape(shape)
+
+
+def read_cifar(path: Path, labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """CIFAR's binary records, `labels` bytes and an image each: [n, 3, 32, 32] and [n, labels]."""
+    blob = np.fromfile(path, np.uint8)
+    if blob.size % (labels + _PIXELS):
+        raise _damaged(path, f"{blob.size} bytes are no multiple of a record's {labels + _PIXELS}")
+    records = blob.reshape(-1, labels + _PIXELS)
+    return records[:, labels:].reshape(-1, 3, 32, 32), records[:, :labels]
+
+
+def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """SVHN's cropped digits, a MATLAB file: [n, 3, 32, 32] and [n] with 0 for the digit 0."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        content = loadmat(path)
+        images, labels = content["X"], content["y"]
+    except (MatReadError, ValueError, KeyError) as error:
+        raise _damaged(path, str(error)) from None
+    return images.transpose(3, 2, 0, 1), labels.reshape(-1) % 10  # the file calls the digit 0 ten

@@ -1,0 +1,70 @@
+"""What each client of a simulated federation holds: training samples, and test samples of its own kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.core.data import Batching, Data, Dataset, Shards, schedule
+from shoal.core.engine import Holdings
+from shoal.core.key import Key
+
+TEST_SAMPLES = 100  # that a client's model is judged on, where the test set has as many
+
+
+@dataclass(frozen=True)
+class Simulated(Holdings):
+    """A data set that was dealt to clients.
+
+    A client's test samples are dealt in the proportions of its own training labels; where the data set
+    comes from real sites they are the site's own; in a regression any. Clients' test samples may overlap.
+    """
+
+    dataset: Dataset
+    shards: Shards
+    key: Key
+
+    def train(self, client: int, batching: Batching | None, key: Key, *, full: bool) -> Data:
+        """See `Holdings`."""
+        rows = torch.from_numpy(self.shards.indices(client))
+        steps = [] if batching is None else schedule(len(rows), batching, key, full=full)
+        return Data(self.dataset.x_train, self.dataset.y_train, rows, steps, self.dataset.classes)
+
+    def test(self, client: int) -> Data:
+        """See `Holdings`."""
+        generator = self.key.fold("test", client).numpy()
+        if self.dataset.groups_train is not None and self.dataset.groups_test is not None:
+            homes = np.unique(self.dataset.groups_train[self.shards.indices(client)])
+            return self._tested(np.flatnonzero(np.isin(self.dataset.groups_test, homes)))
+        if self.dataset.classes == 0:
+            return self.common(client)
+        y = self.dataset.y_train[torch.from_numpy(self.shards.indices(client))]
+        shares = torch.bincount(y, minlength=self.dataset.classes).numpy() / len(y)
+        return self._tested(_deal(self.dataset.y_test, shares, generator))
+
+    def common(self, client: int) -> Data:
+        """See `Holdings`."""
+        generator = self.key.fold("common", client).numpy()
+        total = len(self.dataset.y_test)
+        return self._tested(generator.choice(total, min(TEST_SAMPLES, total), replace=False))
+
+    def _tested(self, rows: np.ndarray) -> Data:
+        where = torch.from_numpy(rows.astype(np.int64))
+        return Data(self.dataset.x_test, self.dataset.y_test, where, [], self.dataset.classes)
+
+
+def _deal(labels: Tensor, shares: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Rows whose labels come in these shares: whole numbers by largest remainder, as far as rows last."""
+    wanted = shares * TEST_SAMPLES
+    counts = np.floor(wanted).astype(np.int64)
+    rest = TEST_SAMPLES - counts.sum()
+    counts[np.argsort(counts - wanted, kind="stable")[:rest]] += 1
+    y = labels.numpy()
+    picked = []
+    for label in np.flatnonzero(counts):
+        rows = np.flatnonzero(y == label)
+        picked.append(generator.permutation(rows)[: counts[label]])
+    return np.concatenate(picked)

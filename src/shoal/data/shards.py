@@ -1,0 +1,81 @@
+"""Who holds what, in memory: dealt lists, and endless ones that are drawn when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.core.data import Dataset, Shards
+from shoal.core.key import Key
+
+
+@dataclass(frozen=True, eq=False)
+class DealtShards(Shards):
+    """Every sample at one client: one array of rows, cut at `offsets`, whatever the number of clients."""
+
+    order: np.ndarray  # [n] int64: the rows of client 0, then those of client 1, ...
+    offsets: np.ndarray  # [clients + 1] int64
+
+    @classmethod
+    def by_owner(cls, owner: np.ndarray, clients: int, key: Key) -> DealtShards:
+        """From the client of each sample. A client's own rows come in a random order, not by class."""
+        rows = key.numpy().permutation(len(owner))
+        offsets = np.zeros(clients + 1, np.int64)
+        np.cumsum(np.bincount(owner, minlength=clients), out=offsets[1:])
+        return cls(rows[np.argsort(owner[rows], kind="stable")], offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def indices(self, client: int) -> np.ndarray:
+        """[count] int64, a view of `order`."""
+        _check(client, len(self))
+        return self.order[self.offsets[client] : self.offsets[client + 1]]
+
+    def count(self, client: int) -> int:
+        """How many samples `client` holds."""
+        _check(client, len(self))
+        return int(self.offsets[client + 1] - self.offsets[client])
+
+
+@dataclass(frozen=True)
+class DrawnShards(Shards):
+    """`samples` rows a client, drawn with replacement from the client's own key when asked for."""
+
+    clients: int
+    samples: int
+    rows: int  # of the training set
+    key: Key
+
+    def __len__(self) -> int:
+        return self.clients
+
+    def indices(self, client: int) -> np.ndarray:
+        """[samples] int64, the same at every call."""
+        _check(client, self.clients)
+        return self.key.fold(int(client)).numpy().integers(self.rows, size=self.samples)
+
+    def count(self, client: int) -> int:
+        """`samples`, for every client."""
+        _check(client, self.clients)
+        return self.samples
+
+
+def label_matrix(dataset: Dataset, shards: Shards, clients: Sequence[int]) -> np.ndarray:
+    """[len(clients), classes] int64: how many samples of each class each client holds.
+
+    A regression has no classes, and so no columns.
+    """
+    counts = np.zeros((len(clients), dataset.classes), np.int64)
+    if dataset.classes:
+        labels = dataset.y_train.numpy()
+        for row, client in enumerate(clients):
+            counts[row] = np.bincount(labels[shards.indices(client)], minlength=dataset.classes)
+    return counts
+
+
+def _check(client: int, clients: int) -> None:
+    if not 0 <= client < clients:
+        raise IndexError(f"client {client} is none of 0 ... {clients - 1}")

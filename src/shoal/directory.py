@@ -1,0 +1,186 @@
+"""A run's directory: what is written where, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from shoal.core.errors import SpecError
+from shoal.core.tree import flatten, unflatten
+from shoal.core.types import Tree, Version, Weights
+from shoal.loop import Progress
+from shoal.spec import Spec, dump_spec, load_spec
+
+SPEC, ROUNDS, MODEL, SUMMARY, REPORT = (
+    "spec.toml",
+    "rounds.jsonl",
+    "model.safetensors",
+    "summary.json",
+    "report.html",
+)
+CHECKPOINT = "checkpoint"
+
+
+class RunDirectory:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, spec: Spec) -> RunDirectory:
+        """A new directory for a run; refuses one that holds anything."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            holds = "another run" if (path / SPEC).exists() else "other files"
+            cure = f"go on with `shoal resume {path}`, or " if (path / SPEC).exists() else ""
+            raise SpecError(f"{path} already holds {holds}; {cure}choose another --out")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SpecError(f"{path} cannot be made: {error.strerror}; choose another --out") from None
+        write_whole(path / SPEC, dump_spec(spec).encode())
+        write_whole(path / ROUNDS, b"")
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[RunDirectory, Spec]:
+        """The directory of a run that was begun."""
+        if not (path / SPEC).exists():
+            raise SpecError(f"{path} is not a run directory: it has no {SPEC}")
+        return cls(path), load_spec(path / SPEC)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / SUMMARY).exists()
+
+    def append_round(self, record: Mapping[str, Any]) -> None:
+        """Add a line to the record."""
+        with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
+            file.write(to_json(record) + "\n")
+
+    def rounds(self, count: int) -> list[dict[str, Any]]:
+        """The first `count` rounds; what a killed run wrote beyond its checkpoint is cut off."""
+        lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines()[:count]
+        write_whole(self.path / ROUNDS, "".join(line + "\n" for line in lines).encode())
+        return [json.loads(line) for line in lines]
+
+    def write_model(self, weights: Mapping[str, Tensor]) -> None:
+        """Every model that the server holds."""
+        write_whole(self.path / MODEL, save({name: value.contiguous() for name, value in weights.items()}))
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """The end of a run."""
+        write_whole(self.path / SUMMARY, (to_json(summary, indent=2) + "\n").encode())
+
+    def save_checkpoint(
+        self, progress: Progress, memories: Iterable[tuple[int, Version, Tree]], environment: str
+    ) -> None:
+        """Make the run safe. Files have new names; the last step replaces the small one that names them.
+
+        `memories` are those that changed since the last checkpoint; the others' files stay.
+        """
+        folder = self.path / CHECKPOINT
+        with (self.path / ROUNDS).open("rb") as file:
+            os.fsync(file.fileno())
+        (folder / "memory").mkdir(parents=True, exist_ok=True)
+        for client, version, memory in memories:
+            _save_tree(folder / "memory" / _memory_name(client, version), memory)
+        name = f"progress-{progress.round}.safetensors"
+        _save_tree(folder / name, progress._replace(known=sorted(progress.known)))  # type: ignore[arg-type]
+        latest = {"round": progress.round, "progress": name, "environment": environment}
+        write_whole(folder / "latest.json", json.dumps(latest).encode())
+        wanted = {_memory_name(client, version) for client, version in progress.accepted.items()}
+        for stale in (*folder.glob("progress-*"), *(folder / "memory").iterdir()):
+            if stale.name != name and stale.name not in wanted:
+                stale.unlink()
+
+    def load_checkpoint(self) -> tuple[Progress, str] | None:
+        """The progress that was saved last and the environment it was made in; None if there is none."""
+        folder = self.path / CHECKPOINT
+        if not (folder / "latest.json").exists():
+            return None
+        latest = json.loads((folder / "latest.json").read_text(encoding="utf-8"))
+        progress: Progress = _load_tree(folder / latest["progress"])
+        accepted = {client: (version[0], version[1]) for client, version in progress.accepted.items()}
+        return progress._replace(known=frozenset(progress.known), accepted=accepted), latest["environment"]
+
+    def load_memory(self, client: int, version: Version) -> Tree:
+        """A client's memory of that version."""
+        return _load_tree(self.path / CHECKPOINT / "memory" / _memory_name(client, version))
+
+
+def _memory_name(client: int, version: Version) -> str:
+    return f"{client}-{version[0]}-{version[1]}.safetensors"
+
+
+def _save_tree(path: Path, tree: Tree) -> None:
+    description, found = flatten(tree)
+    values = {str(i): value.detach().cpu().contiguous().clone() for i, value in enumerate(found)}
+    # safetensors refuses a file without tensors
+    values = values or {"empty": torch.zeros(0)}
+    write_whole(path, save(values, metadata={"tree": json.dumps(description)}))
+
+
+def _load_tree(path: Path) -> Tree:
+    with safe_open(path, framework="pt") as file:
+        description = json.loads(file.metadata()["tree"])
+        names = sorted((name for name in file.keys() if name != "empty"), key=int)  # noqa: SIM118
+        return unflatten(description, [file.get_tensor(name) for name in names])
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a crash leaves either the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def named_weights(models: Mapping[str, Weights]) -> dict[str, Tensor]:
+    """All tensors of the server's models; those of the global model keep their plain names."""
+    return {
+        f"{model}/{name}" if model else name: value
+        for model, weights in models.items()
+        for part in weights
+        for name, value in part.items()
+    }
+
+
+def weights_sha256(weights: Mapping[str, Tensor]) -> str:
+    """A hash over (name, dtype, shape, little-endian bytes) of each tensor, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        value = weights[name].detach().cpu().contiguous()
+        digest.update(f"{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON as the contract wants it: numbers that are not finite become null, client ids become texts."""
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

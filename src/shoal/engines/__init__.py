@@ -1,0 +1,5 @@
+"""The engines, by name."""
+
+from shoal.engines.local import LocalEngine
+
+__all__ = ["LocalEngine"]

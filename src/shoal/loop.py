@@ -1,0 +1,171 @@
+"""The only round loop.
+
+    admit -> select -> for each leg: dispatch -> exchange -> fold ... -> finish -> observe
+
+It knows no method, no selector, no engine: only their protocols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from shoal.core.engine import Delivery, Engine, Work, stage
+from shoal.core.key import Key
+from shoal.core.method import Method
+from shoal.core.selector import Selector
+from shoal.core.task import Task
+from shoal.core.tree import all_finite
+from shoal.core.types import Cohort, Metrics, State, Version
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Everything that stays the same from round to round."""
+
+    task: Task
+    method: Method
+    selector: Selector
+    engine: Engine
+    key: Key
+    remembers: bool  # whether clients have a memory
+
+
+class Progress(NamedTuple):
+    """Everything that is remembered from round to round, but for the clients' memories."""
+
+    round: int  # how many are done
+    state: State
+    selector: Any
+    accepted: Mapping[int, Version]  # of each client's memory
+    known: frozenset[int]  # the clients that were admitted, where anybody asks for profiles
+
+
+class Round(NamedTuple):
+    """What happened in one round."""
+
+    cohort: tuple[int, ...]
+    bytes_down: int
+    bytes_up: int
+    rejected: tuple[tuple[int, str], ...]
+    metrics: Metrics
+
+
+def start(federation: Federation) -> Progress:
+    """Before the first round."""
+    with stage("init", None, 0):
+        state = federation.method.init(federation.task, federation.key.fold("init"))
+        return Progress(0, state, federation.selector.init(), {}, frozenset())
+
+
+def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round]:
+    """One round."""
+    key = federation.key.fold("round", progress.round)
+    tally = Tally()
+    progress = _admit(federation, progress, key.fold("admit"), tally)
+    with stage("select", None, progress.round):
+        available = federation.engine.clients(progress.round)
+        cohort = federation.selector.select(progress.selector, available, key.fold("select"))
+        cohort = _ordered(federation.engine, cohort)
+        legs = federation.method.legs(progress.state, cohort)
+    for leg, members in enumerate(legs):
+        progress = _leg(federation, progress, leg, members, key.fold("leg", leg), tally)
+    record = Round(cohort.ids, tally.down, tally.up, tuple(tally.rejected), tally.means() | tally.metrics)
+    return progress._replace(round=progress.round + 1), record
+
+
+def _leg(
+    federation: Federation, progress: Progress, leg: int, cohort: Cohort, key: Key, tally: Tally
+) -> Progress:
+    method, task = federation.method, federation.task
+    with stage("dispatch", None, progress.round):
+        message = method.dispatch(task, progress.state, cohort, key.fold("dispatch"))
+        acc = method.begin(progress.state, cohort)
+    accepted, selector, replies = dict(progress.accepted), progress.selector, 0
+    work = Work("update", progress.round, leg, progress.accepted)
+    for delivery in federation.engine.exchange(work, cohort, message, key):
+        if not tally.take(delivery) or delivery.reply is None:
+            continue
+        with stage("fold", delivery.client, progress.round):
+            acc = method.fold(acc, delivery.client, delivery.sent, delivery.reply)
+            selector = federation.selector.observe(
+                selector, delivery.client, delivery.reply, delivery.seconds
+            )
+        if federation.remembers:
+            accepted[delivery.client] = (progress.round, leg)
+        replies += 1
+    progress = progress._replace(accepted=accepted, selector=selector)
+    if not replies:
+        return progress
+    with stage("finish", None, progress.round):
+        state, metrics = method.finish(task, progress.state, acc, key.fold("finish"))
+    tally.metrics.update(metrics)
+    return progress._replace(state=state)
+
+
+def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -> Progress:
+    """Ask clients that are new for their profiles, if the method or the selector wants them."""
+    method, selector = federation.method, federation.selector
+    if not (method.asks_profile or selector.asks_profile):
+        return progress
+    new = [c for c in federation.engine.clients(progress.round) if c not in progress.known]
+    work = Work("profile", progress.round, 0, progress.accepted)
+    cohort = Cohort(tuple(new), {}, len(progress.known) + len(new))
+    answers = {
+        delivery.client: delivery.reply.payload
+        for delivery in federation.engine.exchange(work, cohort, (), key)
+        if tally.take(delivery) and delivery.reply is not None
+    }
+    with stage("admit", None, progress.round):
+        return progress._replace(
+            state=method.admit(progress.state, {c: a["method"] for c, a in answers.items()}),
+            selector=selector.admit(progress.selector, {c: a["selector"] for c, a in answers.items()}),
+            known=progress.known | answers.keys(),
+        )
+
+
+def _ordered(engine: Engine, cohort: Cohort) -> Cohort:
+    """By samples, descending, then by id: long jobs first, and one order of folding on every engine."""
+    order = sorted(range(len(cohort.ids)), key=lambda i: (-engine.samples(cohort.ids[i]), cohort.ids[i]))
+    return cohort.take(order)
+
+
+class Tally:
+    """What is counted during a round."""
+
+    def __init__(self) -> None:
+        self.down = self.up = 0
+        self.rejected: list[tuple[int, str]] = []
+        self.metrics: dict[str, Any] = {}
+        self._sums: dict[str, tuple[float, float]] = {}
+
+    def take(self, delivery: Delivery) -> bool:
+        """Count a delivery; whether its reply can be used."""
+        self.down += delivery.bytes_down
+        self.up += delivery.bytes_up
+        reason = delivery.reason or refusal(delivery)
+        if reason:
+            self.rejected.append((delivery.client, reason))
+            return False
+        assert delivery.reply is not None
+        weight = 1.0 if delivery.reply.weight is None else float(delivery.reply.weight)
+        for name, value in delivery.reply.metrics.items():
+            total, weights = self._sums.get(name, (0.0, 0.0))
+            self._sums[name] = (total + weight * float(value), weights + weight)
+        return True
+
+    def means(self) -> dict[str, Any]:
+        """The clients' metrics, averaged by their weights."""
+        return {name: total / weights for name, (total, weights) in self._sums.items() if weights}
+
+
+def refusal(delivery: Delivery) -> str:
+    """Why a reply cannot be used; empty if it can."""
+    if delivery.reply is None:
+        return "no reply"
+    if not all_finite((delivery.reply.payload, delivery.reply.weight)):
+        return "its numbers are not finite"
+    if delivery.reply.weight is not None and float(delivery.reply.weight) < 0:
+        return f"its weight is negative: {float(delivery.reply.weight):g}"
+    return ""

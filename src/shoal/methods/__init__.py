@@ -1,0 +1,16 @@
+"""The methods, by name."""
+
+from shoal.core.method import Method, Recipe
+from shoal.methods.fedavg import FedAvg
+from shoal.methods.fedbn import FedBN
+from shoal.methods.fedprox import FedProx
+from shoal.methods.local import Local
+from shoal.methods.scaffold import Scaffold
+
+METHODS: dict[str, type[Method] | type[Recipe]] = {
+    "local": Local,
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "scaffold": Scaffold,
+    "fedbn": FedBN,
+}

@@ -1,0 +1,99 @@
+"""FedAvg: every client trains the global model on its own samples, the server averages.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
+Decentralized Data, AISTATS 2017, Algorithm 1.
+
+    client i:  w_i = E epochs of SGD from w on its samples          -> `FedAvg.client_update`
+    server:    w <- sum_i (n_i / sum_j n_j) w_i                     -> `parts.aggregators.Mean`
+
+Its slots make the methods that differ from it in one place: loss terms (FedProx), the solver, the
+aggregator.
+
+Departures: none in the algorithm. Clients return `w_i - w` instead of `w_i`, and the server adds the mean
+of these to w in float64. With `weights = "uniform"` every client counts alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from shoal.core.data import Batching, Data
+from shoal.core.key import Key
+from shoal.core.method import Method
+from shoal.core.task import Task
+from shoal.core.tree import subtract
+from shoal.core.types import (
+    Acc,
+    Cohort,
+    Context,
+    Memory,
+    Metrics,
+    ModelMessage,
+    ModelUpdate,
+    Reply,
+    Weights,
+)
+from shoal.parts.aggregators import Aggregator, Mean, Weighting, client_weight
+from shoal.parts.local import Sgd
+from shoal.parts.terms import Term
+
+
+class FedAvgState(NamedTuple):
+    """What the server remembers."""
+
+    model: Weights
+    aggregator: Any
+
+
+@dataclass(frozen=True)
+class FedAvg(Method):
+    """Averages the models that clients train on their own samples."""
+
+    local: Sgd = field(default_factory=Sgd)
+    weights: Weighting = "samples"
+    terms: tuple[Term, ...] = ()
+    aggregator: Aggregator = field(default_factory=Mean)
+
+    def init(self, task: Task, key: Key) -> FedAvgState:
+        """See `Method`."""
+        model = task.init(key)
+        return FedAvgState(model, self.aggregator.init(model))
+
+    def dispatch(self, task: Task, state: FedAvgState, cohort: Cohort, key: Key) -> ModelMessage:
+        """See `Method`."""
+        return ModelMessage(state.model)
+
+    def begin(self, state: FedAvgState, cohort: Cohort) -> Acc:
+        """See `Method`."""
+        return self.aggregator.begin(state.aggregator, state.model, cohort)
+
+    def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
+        """See `Method`."""
+        weight = client_weight(self.weights, reply)
+        return self.aggregator.fold(acc, client, sent.model, reply.payload.update, weight)
+
+    def finish(self, task: Task, state: FedAvgState, acc: Acc, key: Key) -> tuple[FedAvgState, Metrics]:
+        """See `Method`."""
+        kept, model, metrics = self.aggregator.finish(state.aggregator, acc)
+        return FedAvgState(model, kept), metrics
+
+    def model(self, state: FedAvgState) -> Weights:
+        """See `Method`."""
+        return state.model
+
+    @property
+    def batching(self) -> Batching:
+        """See `Method`."""
+        return self.local.batching
+
+    def client_update(
+        self, task: Task, memory: Memory, message: Any, data: Data, context: Context
+    ) -> tuple[Memory, Reply]:
+        """See `Method`."""
+        trained = self.local.train(task, message.model, data, context, self.terms)
+        update = subtract(trained.weights, message.model)
+        weight = torch.tensor(data.count, dtype=torch.float64)
+        return memory, Reply(ModelUpdate(update), weight, {"train_loss": trained.loss})

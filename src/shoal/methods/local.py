@@ -1,0 +1,79 @@
+"""Local training: every client for itself. The lower bound that a federation has to beat.
+
+A client that takes part in a round trains its own model further on its own samples. Nothing travels in
+either direction. All clients start from the initial values that the other methods start from, so that the
+gain of federating is the difference to this method and nothing else.
+
+Departures: there is no paper to depart from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from shoal.core.data import Batching, Data
+from shoal.core.key import Key
+from shoal.core.method import Method
+from shoal.core.task import Task
+from shoal.core.types import Cohort, Context, Metrics, Reply, Weights
+from shoal.parts.local import Sgd
+
+
+class Nothing(NamedTuple):
+    """An empty message, state, fold and payload."""
+
+
+@dataclass(frozen=True)
+class Local(Method):
+    """Training without exchange: every client keeps its own model."""
+
+    remembers: ClassVar[bool] = True
+
+    local: Sgd = field(default_factory=Sgd)
+
+    def init(self, task: Task, key: Key) -> Nothing:
+        """See `Method`."""
+        return Nothing()
+
+    def dispatch(self, task: Task, state: Nothing, cohort: Cohort, key: Key) -> Nothing:
+        """See `Method`."""
+        return Nothing()
+
+    def serve(self, state: Nothing, cohort: Cohort) -> Nothing:
+        """See `Method`."""
+        return Nothing()
+
+    def begin(self, state: Nothing, cohort: Cohort) -> Nothing:
+        """See `Method`."""
+        return Nothing()
+
+    def fold(self, acc: Nothing, client: int, sent: Any, reply: Reply) -> Nothing:
+        """See `Method`."""
+        return acc
+
+    def finish(self, task: Task, state: Nothing, acc: Nothing, key: Key) -> tuple[Nothing, Metrics]:
+        """See `Method`."""
+        return state, {}
+
+    def model(self, state: Nothing) -> None:
+        """See `Method`."""
+
+    @property
+    def batching(self) -> Batching:
+        """See `Method`."""
+        return self.local.batching
+
+    def client_init(self, task: Task, key: Key) -> Weights:
+        """See `Method`."""
+        return task.init(key)
+
+    def client_update(
+        self, task: Task, memory: Weights, message: Any, data: Data, context: Context
+    ) -> tuple[Weights, Reply]:
+        """See `Method`."""
+        return self.local.train(task, memory, data, context).weights, Reply(Nothing(), None, {})
+
+    def local_model(self, memory: Weights, message: Any) -> Weights:
+        """See `Method`."""
+        return memory

@@ -1,0 +1,178 @@
+"""Layers whose randomness is an argument, and questions about the layers of any module."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from shoal.core.errors import SpecError
+
+Norm = Literal["batch", "group", "none"]
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+_RANDOM = (
+    nn.Dropout,  # only its subclasses get this far: the class itself is replaced
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+    nn.RReLU,
+    nn.FractionalMaxPool2d,
+    nn.FractionalMaxPool3d,
+)
+_RANDOM_IF_DROPPING = (nn.RNNBase, nn.MultiheadAttention)  # their dropout is a number, not a module
+
+
+class Dropout(nn.Module):
+    """Dropout whose uniform random numbers are given, as the buffer `noise` of the input's shape.
+
+    torch's own draws them from the global generator: clients could then neither run side by side under
+    `vmap` nor give the same numbers on every engine.
+    """
+
+    noise: Tensor
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        if not 0 <= p < 1:
+            raise SpecError(f"dropout needs p in [0, 1), got {p}; to drop everything leave the layer out")
+        self.p = p
+        # Not persistent: noise is no part of a model, so it is neither saved, sent nor averaged.
+        self.register_buffer("noise", torch.empty(0), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` with a share `p` of its entries set to 0 and the others scaled up; in eval mode `x` itself."""
+        if not self.training or x.numel() == 0:
+            return x
+        if self.noise.shape != x.shape:  # broadcasting would drop whole rows or channels unnoticed
+            raise RuntimeError(
+                f"dropout in training mode needs noise of shape {tuple(x.shape)}, "
+                f"got {tuple(self.noise.shape)}; draw uniform numbers for every name in "
+                "noise_shapes(module, shape) and pass them to functional_call, or call module.eval()"
+            )
+        return x * (self.noise >= self.p) / (1 - self.p)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"p={self.p}"
+
+
+def dropouts(module: nn.Module) -> dict[str, Dropout]:
+    """Our dropout layers by qualified name."""
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, Dropout)}
+
+
+def noise_shapes(module: nn.Module, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Full name of each noise buffer -> shape of one sample's activation there, found by a dry pass.
+
+    `shape` is the shape of one sample. The module is left as it was.
+    """
+    layers = dropouts(module)
+    if not layers:
+        return {}
+    found: dict[str, tuple[int, ...]] = {}
+    hooks = [layer.register_forward_hook(partial(_note, found, name)) for name, layer in layers.items()]
+    modes = [(part, part.training) for part in module.modules()]
+    like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+    try:
+        module.eval()
+        with torch.no_grad():
+            module(torch.zeros(_DRY_ROWS, *shape, dtype=like.dtype, device=like.device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for part, mode in modes:  # part by part: a user may have frozen some of them in eval mode
+            part.training = mode
+    return found
+
+
+_DRY_ROWS = 2  # not 1, which could not be told from an axis of length 1 that is no batch axis
+
+
+def _note(
+    found: dict[str, tuple[int, ...]], name: str, layer: nn.Module, args: tuple[Any, ...], out: Tensor
+) -> None:
+    where = f"{name}.noise" if name else "noise"
+    if where in found:
+        raise SpecError(f"dropout {name!r} is applied twice in one pass; give each place its own layer")
+    if out.dim() == 0 or out.shape[0] != _DRY_ROWS:
+        raise SpecError(
+            f"dropout {name!r} sees {tuple(out.shape)} for {_DRY_ROWS} samples; "
+            "put it where the first axis is the batch"
+        )
+    found[where] = tuple(out.shape[1:])
+
+
+def own_dropout(module: nn.Module) -> nn.Module:
+    """Replace every `nn.Dropout` inside `module` by ours, in place; refuse other layers that draw numbers.
+
+    Use the returned module: it is another one where `module` is itself an `nn.Dropout`. Calls of
+    `torch.nn.functional.dropout` in a forward pass cannot be seen from here.
+    """
+    # Duplicates too: one layer registered under two names is used in two places, which need two noises.
+    parts = list(module.named_modules(remove_duplicate=False))
+    for name, part in parts:
+        if _draws(part):
+            raise SpecError(
+                f"{name or 'the model'} is a {type(part).__name__}, which draws from torch's global "
+                "generator; use nn.Dropout or shoal.models.layers.Dropout in its place"
+            )
+    for name, part in parts:
+        if type(part) is not nn.Dropout:
+            continue
+        own = Dropout(part.p).train(part.training)
+        if not name:
+            return own
+        parent, _, leaf = name.rpartition(".")
+        setattr(module.get_submodule(parent), leaf, own)
+    return module
+
+
+def _draws(part: nn.Module) -> bool:
+    if isinstance(part, _RANDOM_IF_DROPPING):
+        return part.dropout > 0
+    return isinstance(part, _RANDOM) and type(part) is not nn.Dropout
+
+
+def batch_norms(module: nn.Module) -> tuple[str, ...]:
+    """Qualified names of the layers whose statistics come from the batch, told by type, not by name."""
+    return tuple(name for name, part in module.named_modules() if _mixes_samples(part))
+
+
+def _mixes_samples(part: nn.Module) -> bool:
+    return isinstance(part, _BATCH_NORMS) or (isinstance(part, _INSTANCE_NORMS) and part.track_running_stats)
+
+
+def norm2d(kind: Norm, channels: int) -> nn.Module:
+    """A norm over the maps of an image model; `none` keeps the place, so that layer names stay the same."""
+    if kind not in _NORM_LAYERS:
+        raise SpecError(f"norm must be one of {', '.join(_NORM_LAYERS)}, got {kind!r}")
+    return _NORM_LAYERS[kind](channels)
+
+
+def _group_norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(min(32, channels), channels)
+
+
+def _no_norm(channels: int) -> nn.Module:
+    return nn.Identity()
+
+
+_NORM_LAYERS: dict[str, Callable[[int], nn.Module]] = {
+    "batch": nn.BatchNorm2d,
+    "group": _group_norm,
+    "none": _no_norm,
+}
+
+
+def chain(**layers: nn.Module) -> nn.Sequential:
+    """Named layers, one after another."""
+    return nn.Sequential(OrderedDict(layers))

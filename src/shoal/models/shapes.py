@@ -1,0 +1,37 @@
+"""What a model asks of the data, checked before it is built."""
+
+from __future__ import annotations
+
+from math import prod
+
+from shoal.core.errors import SpecError
+
+
+def features(name: str, shape: tuple[int, ...]) -> int:
+    """How many numbers one sample has."""
+    if not shape or min(shape) < 1:
+        raise SpecError(f"{name} needs at least one feature, got {shape}; give samples a shape such as (13,)")
+    return prod(shape)
+
+
+def image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
+    """(channels, height, width) of one sample; `least` is the smallest side that survives the pools."""
+    if len(shape) == 3 and min(shape[1:]) >= least and shape[0] >= 1:
+        return shape[0], shape[1], shape[2]
+    wanted = f"images of at least {least} x {least}" if least > 1 else "images (channels, height, width)"
+    raise SpecError(f"{name} needs {wanted}, got {shape}; {_cure(shape, least)}")
+
+
+def outputs(name: str, classes: int) -> int:
+    """The width of the last layer: one number for a regression, which has 0 classes."""
+    if classes < 0:
+        raise SpecError(f"{name} needs classes >= 0, got {classes}; for a regression use 0")
+    return classes or 1
+
+
+def _cure(shape: tuple[int, ...], least: int) -> str:
+    if len(shape) == 2 and min(shape) >= least:  # a grey image that lacks its channel
+        return f"reshape to {(1, *shape)}, or use linear or mlp"
+    if len(shape) == 3 and min(shape[1:]) >= 4:  # 4 is what the two pools of `cnn` need
+        return "use cnn or resnet18"
+    return "use linear or mlp"

@@ -1,0 +1,1 @@
+"""Small stateless pieces that methods are made of."""

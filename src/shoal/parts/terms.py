@@ -1,0 +1,54 @@
+"""Terms that a client adds to its training loss."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.core.errors import SpecError
+from shoal.core.task import Task
+from shoal.core.types import Weights
+
+
+class Step(NamedTuple):
+    """What a term may look at."""
+
+    task: Task
+    weights: Weights
+    start: Weights  # the weights that training began from
+    outputs: Tensor
+    x: Tensor
+    y: Tensor
+
+
+class Term(ABC):
+    """A differentiable addition to the loss of a step."""
+
+    @abstractmethod
+    def loss(self, step: Step) -> Tensor:
+        """[]: the addition."""
+
+
+@dataclass(frozen=True)
+class Proximal(Term):
+    """`(mu / 2) ||w - w_start||^2`: keeps a client near the model that it was sent."""
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        if self.mu < 0:
+            raise SpecError(f"mu must be >= 0, got {self.mu:g}; FedProx's authors tried 0.001 to 1")
+
+    def loss(self, step: Step) -> Tensor:
+        """See the class."""
+        distances = [
+            (value - step.start.params[name]).square().sum() for name, value in step.weights.params.items()
+        ]
+        return 0.5 * self.mu * torch.stack(distances).sum()
+
+
+TERMS: dict[str, type[Term]] = {"proximal": Proximal}

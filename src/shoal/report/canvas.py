@@ -1,0 +1,126 @@
+"""The look that all charts share, and the way from a figure to SVG text."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+WIDTH, HEIGHT = 6.2, 3.5  # inches, of a chart that fills half a page
+SMALL = 4.1  # the width of one that fills a third
+
+# Each of these colours is used for one purpose only, so that a page can replace it by name in a dark theme.
+INK, MUTED, GRID = "#24292f", "#5c6570", "#e3e6ea"
+
+# Okabe and Ito's palette, which stays apart under the common kinds of colour blindness. Its yellow and its
+# black are left out: the one is lost on a light ground, the other on a dark one.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6f9b")
+# When the colours are used up they begin again, with the next of these.
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: searchable, and set in the page's font
+    "text.parse_math": False,  # a `$` in a label is a dollar
+    "font.size": 10,
+    "text.color": INK,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 10,
+    "axes.labelpad": 6,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
+    "axes.unicode_minus": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+}
+
+
+def look(slot: int) -> dict[str, Any]:
+    """Colour and dashes of the line in this place of an order."""
+    again, place = divmod(slot, len(COLOURS))
+    return {"color": COLOURS[place], "linestyle": DASHES[again % len(DASHES)]}
+
+
+def canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """An empty chart in the common style; sizes in inches."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots()
+    return figure, axes
+
+
+def svg(figure: Figure, name: str) -> str:
+    """A figure as SVG text: the same bytes every time, and with texts left to the page's font.
+
+    `name` keeps the ids of one figure apart from those of the others on a page.
+    """
+    out = io.StringIO()
+    # Null entries keep the date and the version of matplotlib out.
+    nothing: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": f"shoal {name}"}), warnings.catch_warnings():
+        # The viewer draws the text, with fonts of its own: what ours lack is of no concern.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(out, format="svg", metadata=nothing)
+    return out.getvalue()
+
+
+def log_scale(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Turn one axis of a drawn chart into a log scale: ticks in plain numbers, and the title says so."""
+    plain = FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e6 else f"{value:.0e}")
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
+    # Within two decades the powers of ten alone are too few ticks.
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axis.set_major_formatter(plain)
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_label_text(f"{axis.get_label_text()}, log scale")
+
+
+def spread_apart(places: Sequence[float], gap: float) -> list[float]:
+    """The places in [0, 1] nearest to `places` (least squares) in the same order, `gap` or more apart."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    # Without its share of the gaps each place must be no lower than the one before: an isotonic
+    # regression, solved by pooling neighbours that violate it.
+    pools: list[tuple[float, int]] = []
+    for rank, i in enumerate(order):
+        pools.append((places[i] - rank * gap, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, m), (b, n) = pools[-2:]
+            pools[-2:] = [((a * m + b * n) / (m + n), m + n)]
+    top = max(0.0, 1 - (len(places) - 1) * gap)
+    flat = [min(max(value, 0.0), top) for value, count in pools for _ in range(count)]
+    spread = [0.0] * len(places)
+    for rank, i in enumerate(order):
+        spread[i] = flat[rank] + rank * gap
+    return spread
+
+
+def short(label: str, length: int = 26) -> str:
+    """A label fit for a chart."""
+    # What is not printable (control characters) has no place in XML.
+    clean = "".join(c if c.isprintable() else " " for c in label)
+    return clean if len(clean) <= length else clean[: length - 1] + "…"

@@ -1,0 +1,35 @@
+"""Self-contained HTML pages: the report of one run, or the comparison of several."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.core.errors import SpecError
+from shoal.report.comparison import comparison_page
+from shoal.report.runs import RunView
+from shoal.report.single import single_page
+
+
+def render(runs: Sequence[RunView], title: str) -> str:
+    """One HTML page without any outside part. The same runs give the same bytes."""
+    if not runs:
+        raise SpecError("a report needs at least one run, got none; give the directories of some")
+    return single_page(runs[0], title) if len(runs) == 1 else comparison_page(runs, title)
+
+
+def write_report(runs: Sequence[RunView], path: Path, title: str) -> None:
+    """Write the page to `path`, whole or not at all."""
+    text = render(runs, title)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(draft, 0o644)  # temporary files are private; a report is for others, too
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,148 @@
+"""From runs to the numbers of a chart. Nothing here draws."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from shoal.report.runs import RunView, number
+
+Against = Literal["rounds", "bytes", "seconds", "virtual_seconds"]
+
+_COSTS: Mapping[Against, tuple[str, ...]] = {
+    "rounds": (),
+    "bytes": ("bytes_up", "bytes_down"),
+    "seconds": ("seconds",),
+    "virtual_seconds": ("virtual_seconds",),
+}
+
+# What every run may report; any other number in a round is the method's own.
+KNOWN = frozenset(
+    {"round", "accuracy", "mse", "loss", "train_loss", "balanced_accuracy", "f1", "auc"}
+    | {"mean_client_accuracy", "worst_client_accuracy", "client_accuracy_std"}
+    | {"bytes_up", "bytes_down", "seconds", "virtual_seconds", "cohort", "rejected"}
+)
+
+
+class Quantity(NamedTuple):
+    """What an axis shows: its title, and what stored values are multiplied with."""
+
+    title: str
+    factor: float = 1.0
+
+    @property
+    def share(self) -> bool:
+        """Whether the axis is in percent, and so ends at 0 and 100."""
+        return self.title.endswith("(%)")
+
+
+QUANTITIES = {
+    "accuracy": Quantity("Test accuracy (%)", 100),
+    "mse": Quantity("Test MSE"),
+    "loss": Quantity("Test loss"),
+    "train_loss": Quantity("Training loss"),
+    "balanced_accuracy": Quantity("Balanced accuracy (%)", 100),
+    "f1": Quantity("F1 score"),
+    "auc": Quantity("Area under the ROC curve"),
+    "mean_client_accuracy": Quantity("Mean client accuracy (%)", 100),
+    "worst_client_accuracy": Quantity("Accuracy of the worst tenth (%)", 100),
+}
+
+
+class Curve(NamedTuple):
+    """A line with a band of one standard deviation over seeds (all 0 where there is one seed)."""
+
+    label: str
+    slot: int  # the place of the label among all labels: the same colour in every chart of a page
+    x: np.ndarray  # [points] float64
+    mean: np.ndarray  # [points]
+    std: np.ndarray  # [points]
+
+
+def metric_curves(runs: Sequence[RunView], metric: str, against: Against = "rounds") -> list[Curve]:
+    """One curve a label. Labels without a single number, or whose costs are unknown, have none.
+
+    Seeds are joined round by round; against a cost, each point stands at the seeds' mean cost so far.
+    A curve has the rounds that all of its seeds have: where some have stopped, the mean of the others
+    would jump.
+    """
+    groups: dict[str, list[RunView]] = {}
+    for run in runs:
+        groups.setdefault(run.label, []).append(run)
+    found = []
+    for slot, (label, group) in enumerate(groups.items()):
+        tracks = [track for run in group if (track := track_of(run, metric, against))]
+        common = sorted(set.intersection(*map(set, tracks))) if tracks else []
+        if common:
+            grid = np.array([[track[r] for r in common] for track in tracks])  # [seeds, points, 2]
+            std = grid[:, :, 1].std(axis=0, ddof=1) if len(tracks) > 1 else np.zeros(len(common))
+            found.append(Curve(label, slot, grid[:, :, 0].mean(axis=0), grid[:, :, 1].mean(axis=0), std))
+    return found
+
+
+def track_of(run: RunView, metric: str, against: Against = "rounds") -> dict[int, tuple[float, float]]:
+    """Round -> (what it had cost by then, value) for the rounds in which `metric` is a number."""
+    track, spent = {}, 0.0
+    for row in run.rounds:
+        for cost in _COSTS[against]:
+            price = number(row.get(cost))
+            if price is None:  # a gap in the costs would shift everything after it
+                return {}
+            spent += price
+        value = number(row.get(metric))
+        if value is not None:
+            track[int(row["round"])] = (spent if against != "rounds" else float(row["round"]), value)
+    return track
+
+
+def last(run: RunView, metric: str) -> float | None:
+    """The latest value of a metric that was measured."""
+    return next((v for row in reversed(run.rounds) if (v := number(row.get(metric))) is not None), None)
+
+
+def total(run: RunView, cost: str) -> float | None:
+    """The summary's total of a cost, or for an unfinished run the sum so far."""
+    if (told := number(run.summary.get(cost))) is not None:
+        return told
+    prices = [number(row.get(cost)) for row in run.rounds]
+    known = [price for price in prices if price is not None]
+    return sum(known) if known and len(known) == len(prices) else None
+
+
+def own_metrics(runs: Sequence[RunView]) -> list[str]:
+    """Names of the scalar metrics that the methods add to their rounds, in order of appearance."""
+    names: dict[str, None] = {}
+    for run in runs:
+        for row in run.rounds:
+            names.update((k, None) for k, v in row.items() if k not in KNOWN and number(v) is not None)
+    return list(names)
+
+
+def participation(run: RunView, clients: int | None = None) -> np.ndarray:
+    """[clients] int64, descending: in how many rounds each client took part, 0 included."""
+    counts = Counter(str(client) for row in run.rounds for client in row.get("cohort") or ())
+    seen = sorted(counts.values(), reverse=True)
+    return np.array(seen + [0] * max(0, (clients or 0) - len(seen)), dtype=np.int64)
+
+
+class Rejection(NamedTuple):
+    """A reply that was not accepted."""
+
+    round: int
+    client: str
+    reason: str
+
+
+def rejections(run: RunView) -> list[Rejection]:
+    """All rejected replies, in order."""
+    return [
+        Rejection(
+            int(row["round"]), str(entry.get("client", "?")), str(entry.get("reason", "no reason given"))
+        )
+        for row in run.rounds
+        for entry in row.get("rejected") or ()
+        if isinstance(entry, Mapping)
+    ]

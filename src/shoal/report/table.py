@@ -1,0 +1,181 @@
+"""The comparison of runs as rows of mean and standard deviation, for the page and for the terminal."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from shoal.report.runs import RunView, number
+
+Mark = Literal["best", "tie", ""]
+NOTHING = "–"  # shown where there is no number
+
+
+class Stat(NamedTuple):
+    """Mean and sample standard deviation over seeds; the deviation of a single seed is 0."""
+
+    mean: float
+    std: float
+
+
+class Row(NamedTuple):
+    """All runs of one label. A metric is None where no run of the label has it."""
+
+    label: str
+    seeds: int  # how many runs
+    finished: int  # how many of them have a summary: the statistics are over these
+    final_accuracy: Stat | None = None
+    max_accuracy: Stat | None = None
+    mean_accuracy: Stat | None = None
+    mean_client_accuracy: Stat | None = None
+    worst_client_accuracy: Stat | None = None
+    final_mse: Stat | None = None
+    bytes_up: Stat | None = None
+    bytes_down: Stat | None = None
+    seconds: Stat | None = None
+    virtual_seconds: Stat | None = None
+
+    def stat(self, metric: str) -> Stat | None:
+        """The statistic of a metric by its name in `COLUMNS`."""
+        found: Stat | None = getattr(self, metric)
+        return found
+
+
+class Column(NamedTuple):
+    """How a metric is shown. Shares are printed in percent, and their title says so."""
+
+    title: str
+    kind: Literal["share", "plain", "bytes", "seconds"]
+    larger_is_better: bool = False
+
+
+COLUMNS: Mapping[str, Column] = {
+    "final_accuracy": Column("Final accuracy (%)", "share", True),
+    "max_accuracy": Column("Max accuracy (%)", "share", True),
+    "mean_accuracy": Column("Mean accuracy (%)", "share", True),
+    "final_mse": Column("Final MSE", "plain"),
+    "mean_client_accuracy": Column("Mean client (%)", "share", True),
+    "worst_client_accuracy": Column("Worst tenth (%)", "share", True),
+    "bytes_up": Column("Sent up", "bytes"),
+    "bytes_down": Column("Sent down", "bytes"),
+    "seconds": Column("Time", "seconds"),
+    "virtual_seconds": Column("Simulated time", "seconds"),
+}
+
+
+def comparison_rows(runs: Sequence[RunView]) -> list[Row]:
+    """One row a label, in order of first appearance, over the runs that have finished."""
+    groups: dict[str, list[RunView]] = {}
+    for run in runs:
+        groups.setdefault(run.label, []).append(run)
+    rows = []
+    for label, group in groups.items():
+        stats: dict[str, Any] = {metric: _over_seeds(group, metric) for metric in COLUMNS}
+        rows.append(Row(label, len(group), sum(run.finished for run in group), **stats))
+    return rows
+
+
+def shown_columns(rows: Sequence[Row]) -> dict[str, Column]:
+    """The columns in which at least one row has a number."""
+    return {name: column for name, column in COLUMNS.items() if any(row.stat(name) for row in rows)}
+
+
+def marks(rows: Sequence[Row], metric: str) -> list[Mark]:
+    """Which rows have the best mean, and which lie within one standard deviation (the best's) of it.
+
+    Where all rows would be marked there is no news in it, and none is.
+    """
+    stats = [row.stat(metric) for row in rows]
+    known = [stat for stat in stats if stat is not None]
+    if not known:
+        return [""] * len(rows)
+    sign = 1.0 if COLUMNS[metric].larger_is_better else -1.0
+    best = max(sign * stat.mean for stat in known)
+    # Of equal means the widest spread decides: which of them was listed first must not matter.
+    spread = max(stat.std for stat in known if sign * stat.mean == best)
+    found: list[Mark] = []
+    for stat in stats:
+        if stat is None or best - sign * stat.mean > spread:
+            found.append("")
+        else:
+            found.append("best" if sign * stat.mean == best else "tie")
+    return found if "" in found else [""] * len(rows)
+
+
+def stat_text(metric: str, stat: Stat | None) -> str:
+    """A cell of the table, such as `87.31 ± 0.42` or `31.2 MB`; no deviation where it would read as 0."""
+    if stat is None:
+        return NOTHING
+    kind = COLUMNS[metric].kind
+    if kind == "share":
+        return _pair(100 * stat.mean, 100 * stat.std, 2, "")
+    if kind == "plain":
+        return _pair(stat.mean, stat.std, _decimals(stat.mean, 4), "")
+    scale, unit = byte_unit(stat.mean) if kind == "bytes" else second_unit(stat.mean)
+    mean = stat.mean / scale
+    return _pair(mean, stat.std / scale, 0 if unit == "B" else _decimals(mean, 3), f" {unit}")
+
+
+def human_bytes(count: float | None) -> str:
+    """A byte count with three digits, in powers of 1,000: `62 kB`, `1.23 MB`."""
+    if count is None or not math.isfinite(count):
+        return NOTHING
+    scale, unit = byte_unit(count)
+    return f"{count / scale:.{0 if unit == 'B' else _decimals(count / scale, 3)}f} {unit}"
+
+
+def human_seconds(seconds: float | None) -> str:
+    """A time for people: `850 ms`, `12.3 s`, `4 min 05 s`, `2 h 13 min`, `3 d 04 h`."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    if 0 < seconds < 0.9995:
+        return f"{1000 * seconds:.0f} ms" if seconds >= 0.01 else f"{1000 * seconds:.2g} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    if seconds < 3599.5:
+        return "{} min {:02d} s".format(*divmod(round(seconds), 60))
+    if seconds < 86370:
+        return "{} h {:02d} min".format(*divmod(round(seconds / 60), 60))
+    return "{} d {:02d} h".format(*divmod(round(seconds / 3600), 24))
+
+
+def byte_unit(count: float) -> tuple[float, str]:
+    """The power of 1,000 in which `count` prints with at most three digits before the point."""
+    return _unit(count, ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")))
+
+
+def second_unit(seconds: float) -> tuple[float, str]:
+    """Seconds up to some minutes, minutes up to some hours, then hours."""
+    return (1.0, "s") if seconds < 300 else (60.0, "min") if seconds < 18000 else (3600.0, "h")
+
+
+def _unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    for scale, name in units:
+        if abs(value) < 999.5 * scale:
+            return scale, name
+    return units[-1]
+
+
+def _over_seeds(runs: Sequence[RunView], metric: str) -> Stat | None:
+    values = [value for run in runs if (value := number(run.summary.get(metric))) is not None]
+    if not values:
+        return None
+    return Stat(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
+
+
+def _decimals(value: float, digits: int) -> int:
+    """How many decimals show `value` with `digits` digits; values below 1 keep as many significant ones."""
+    if value == 0:
+        return digits - 1
+    size = math.floor(math.log10(abs(value)))
+    # 9.995 prints as 10.0, not as 10.00: ask again after rounding.
+    size = math.floor(math.log10(abs(round(value, max(0, digits - 1 - size))) or 1))
+    return max(0, digits - 1 - size)
+
+
+def _pair(mean: float, std: float, decimals: int, unit: str) -> str:
+    deviation = f"{std:.{decimals}f}"
+    plus = f" ± {deviation}" if float(deviation) > 0 else ""
+    return f"{mean:.{decimals}f}{plus}{unit}"

@@ -1,0 +1,255 @@
+"""Runs: a spec in, a result out; on the way a record, checkpoints and a report."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from shoal.build import Setup, build
+from shoal.core.errors import SpecError
+from shoal.core.tree import to_bytes
+from shoal.core.types import Cohort, Version, message_for
+from shoal.directory import REPORT, RunDirectory, named_weights, weights_sha256
+from shoal.evaluation import evaluate
+from shoal.loop import Progress, advance, start
+from shoal.spec import Spec, from_table, load_spec
+
+Record = dict[str, Any]
+Watcher = Callable[[Record], None]  # told of every round as it ends
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave: the numbers of summary.json, the record of every round, and the models."""
+
+    rounds: int
+    final_accuracy: float | None  # a regression has final_mse in place of the accuracies
+    max_accuracy: float | None
+    mean_accuracy: float | None
+    final_mse: float | None
+    mean_client_accuracy: float | None
+    worst_client_accuracy: float | None  # the mean of the lowest tenth
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    virtual_seconds: float | None
+    weights_sha256: str
+    memory_sha256: str | None
+    summary: Mapping[str, Any]  # all of summary.json
+    records: Sequence[Record]  # one a round, as in rounds.jsonl
+    spec: Spec
+    directory: Path | None
+    _setup: Setup = field(repr=False)
+    _progress: Progress = field(repr=False)
+
+    def model(self, client: int | None = None) -> nn.Module:
+        """The global model, or the one that a client would use, as an ordinary module in evaluation mode."""
+        federation, progress = self._setup.federation, self._progress
+        if client is not None:
+            cohort = Cohort((client,), {}, len(self._setup.shards))
+            message = message_for(federation.method.serve(progress.state, cohort), 0)
+            memory = federation.engine.memory(client, progress.accepted.get(client))
+            return federation.task.module(federation.method.local_model(memory.method, message))
+        weights = federation.method.model(progress.state)
+        if weights is None:
+            raise SpecError(
+                f"{self.spec.method_name} has no global model; ask for a client's: model(client=0)"
+            )
+        return federation.task.module(weights)
+
+
+def run(
+    spec: Spec | Mapping[str, Any] | str | Path, out: str | Path | None = None, watcher: Watcher | None = None
+) -> Result:
+    """Run a spec (or the tables or the TOML file that describe one). Without `out` nothing is written."""
+    spec = as_spec(spec)
+    with one_thread():
+        setup = build(spec)
+        directory = None if out is None else RunDirectory.create(Path(out), spec)
+        return _play(spec, setup, start(setup.federation), [], directory, watcher)
+
+
+def resume(path: str | Path, watcher: Watcher | None = None) -> Result:
+    """Go on with a run after its last checkpoint, to the numbers that it would have had anyway."""
+    directory, spec = RunDirectory.open(Path(path))
+    with one_thread():
+        setup = build(spec)
+        saved = directory.load_checkpoint()
+        if saved is None:
+            return _play(spec, setup, start(setup.federation), directory.rounds(0), directory, watcher)
+        progress, made_with = saved
+        if made_with != environment():
+            warnings.warn(
+                f"this run was begun on {made_with} and goes on on {environment()}: "
+                "the last bits of its numbers may differ from those of an uninterrupted run",
+                stacklevel=2,
+            )
+        for client, version in progress.accepted.items():
+            setup.federation.engine.restore(client, version, directory.load_memory(client, version))
+        return _play(spec, setup, progress, directory.rounds(progress.round), directory, watcher)
+
+
+def as_spec(spec: Spec | Mapping[str, Any] | str | Path) -> Spec:
+    """A spec from any form of it."""
+    if isinstance(spec, Spec):
+        return spec
+    return load_spec(spec) if isinstance(spec, str | Path) else from_table(spec)
+
+
+def environment() -> str:
+    """What besides the spec decides the bits of a run."""
+    return f"torch {torch.__version__}, {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Arithmetic on one thread: with more the bits of some sums depend on their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _play(
+    spec: Spec,
+    setup: Setup,
+    progress: Progress,
+    records: list[Record],
+    directory: RunDirectory | None,
+    watcher: Watcher | None,
+) -> Result:
+    saved: Mapping[int, Version] = progress.accepted
+    while progress.round < spec.rounds and not (records and _reached(spec, records[-1])):
+        progress, record = _round(spec, setup, progress)
+        records.append(record)
+        if directory is not None:
+            directory.append_round(record)
+            last = progress.round == spec.rounds or _reached(spec, record)
+            if spec.checkpoint.every and (progress.round % spec.checkpoint.every == 0 or last):
+                _save(setup, directory, progress, saved)
+                saved = progress.accepted
+        if watcher is not None:
+            watcher(record)
+    weights = named_weights(setup.federation.method.models(progress.state))
+    summary = summarise(spec, records) | {
+        "weights_sha256": weights_sha256(weights),
+        "memory_sha256": _memory_sha256(setup, progress),
+        "environment": environment(),
+    }
+    if directory is not None:
+        directory.write_model(weights)
+        directory.write_summary(summary)
+        _report(directory)
+    own = {"summary", "records", "spec", "directory", "_setup", "_progress"}
+    numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(Result) if f.name not in own}
+    where = None if directory is None else directory.path
+    return Result(
+        **numbers,
+        summary=summary,
+        records=records,
+        spec=spec,
+        directory=where,
+        _setup=setup,
+        _progress=progress,
+    )
+
+
+def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Record]:
+    started = time.perf_counter()
+    progress, done = advance(setup.federation, progress)
+    seconds = time.perf_counter() - started
+    due = spec.evaluate.every and progress.round % spec.evaluate.every == 0
+    measure = "accuracy" if setup.dataset.classes else "mse"
+    judged: dict[str, Any] = {measure: None, "loss": None}
+    if due or progress.round == spec.rounds:
+        judged |= evaluate(
+            setup.federation, progress, setup.dataset, spec.evaluate.metrics, spec.evaluate.clients
+        )
+    record = {"round": progress.round, **judged, **done.metrics}
+    record |= {
+        "bytes_up": done.bytes_up,
+        "bytes_down": done.bytes_down,
+        "seconds": seconds,
+        "virtual_seconds": None,
+        "cohort": list(done.cohort),
+        "rejected": [{"client": client, "reason": reason} for client, reason in done.rejected],
+    }
+    return progress, record
+
+
+def _reached(spec: Spec, record: Record) -> bool:
+    """Whether the run may end early."""
+    goal = spec.evaluate.stop_at
+    if goal is None:
+        return False
+    accuracy, error = record.get("accuracy"), record.get("mse")
+    return (accuracy is not None and accuracy >= goal) or (error is not None and error <= goal)
+
+
+def _save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mapping[int, Version]) -> None:
+    engine = setup.federation.engine
+    changed = {c: version for c, version in progress.accepted.items() if saved.get(c) != version}
+    memories = ((c, version, engine.memory(c, version)) for c, version in changed.items())
+    directory.save_checkpoint(progress, memories, environment())
+
+
+def _memory_sha256(setup: Setup, progress: Progress) -> str | None:
+    """A hash over all clients' memories; None where they have none."""
+    if not progress.accepted:
+        return None
+    digest = hashlib.sha256()
+    for client, version in sorted(progress.accepted.items()):
+        digest.update(f"{client}\0".encode() + to_bytes(setup.federation.engine.memory(client, version)))
+    return digest.hexdigest()
+
+
+def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
+    """The numbers of a whole run."""
+    last = records[-1]
+    judged = [r["accuracy"] for r in records if r.get("accuracy") is not None]
+    kept = ("final_loss", "balanced_accuracy", "f1", "auc")
+    measures = {name: last[name] for name in kept if name in last}
+    measures |= {name: value for name, value in last.items() if "client" in name}
+    if "mse" in last:
+        errors = [r["mse"] for r in records if r["mse"] is not None]
+        scores: dict[str, Any] = {"final_mse": last["mse"], "min_mse": min(errors, default=None)}
+    else:
+        mean = sum(judged) / len(judged) if judged else None
+        scores = {
+            "final_accuracy": last["accuracy"],
+            "max_accuracy": max(judged, default=None),
+            "mean_accuracy": mean,
+        }
+    return {
+        "method": spec.method_name,
+        "dataset": spec.task.dataset,
+        "model": spec.task.model,
+        "seed": spec.seed,
+        "rounds": len(records),
+        **scores,
+        "final_loss": last["loss"],
+        **measures,
+        **{name: sum(r[name] for r in records) for name in ("bytes_up", "bytes_down", "seconds")},
+        "virtual_seconds": None,
+        "rejected": sum(len(r["rejected"]) for r in records),
+    }
+
+
+def _report(directory: RunDirectory) -> None:
+    from shoal.report.page import write_report  # matplotlib is slow to import, and only needed here
+    from shoal.report.runs import read_run
+
+    view = read_run(directory.path)
+    write_report([view], directory.path / REPORT, title=view.label)

@@ -1,0 +1,6 @@
+"""The selectors, by name."""
+
+from shoal.core.selector import Selector
+from shoal.selectors.uniform import All, Uniform
+
+SELECTORS: dict[str, type[Selector]] = {"uniform": Uniform, "all": All}

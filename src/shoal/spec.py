@@ -1,0 +1,263 @@
+"""A spec: everything that decides the numbers of a run. Every default of Shoal is in a dataclass it names."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from shoal.attacks import ATTACKS
+from shoal.codecs import CODECS
+from shoal.codecs.raw import Raw
+from shoal.config import MISSING, Catalogue, Table, arguments, choose, convert, part, read, unknown, write
+from shoal.core.attack import Attack
+from shoal.core.codec import Codec
+from shoal.core.data import Partition
+from shoal.core.errors import SpecError
+from shoal.core.method import Method, Recipe
+from shoal.core.selector import Selector
+from shoal.core.task import LossName
+from shoal.data import DATASETS
+from shoal.data.partitions import PARTITIONS, Dirichlet
+from shoal.evaluation import MetricName
+from shoal.methods import METHODS
+from shoal.methods.fedavg import FedAvg
+from shoal.models import MODELS
+from shoal.parts.aggregators import AGGREGATORS, Aggregator
+from shoal.parts.local import Sgd
+from shoal.parts.terms import TERMS, Term
+from shoal.selectors import SELECTORS
+from shoal.selectors.uniform import Uniform
+
+METHOD = Catalogue("method", METHODS)
+DATASET = Catalogue("data set", DATASETS)
+MODEL = Catalogue("model", MODELS)
+CATALOGUES: dict[Any, Catalogue] = {
+    Method: METHOD,
+    Recipe: METHOD,
+    Partition: Catalogue("partition", PARTITIONS, tag="kind"),
+    Selector: Catalogue("selector", SELECTORS),
+    Codec: Catalogue("codec", CODECS),
+    Attack: Catalogue("attack", ATTACKS),
+    Term: Catalogue("term", TERMS),
+    Aggregator: Catalogue("aggregator", AGGREGATORS),
+}
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What is learned. `options` are the arguments of the data set's and the model's functions."""
+
+    dataset: str = "mnist5k"
+    model: str = "mlp"
+    loss: LossName | None = None  # by default what suits the data set and the model
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """When and how models are judged."""
+
+    every: int = 1  # rounds; 0: only after the last one
+    clients: int = 100  # a fixed sample of them, each with the model that it would use
+    metrics: tuple[MetricName, ...] = ("accuracy", "balanced_accuracy", "f1", "auc")
+    stop_at: float | None = None  # end the run once the accuracy reaches this (a regression: the error)
+
+    def __post_init__(self) -> None:
+        for name, value in (("every", self.every), ("clients", self.clients)):
+            if value < 0:
+                raise SpecError(f"{name} must be at least 0, got {value}")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """How often a run is made safe."""
+
+    every: int = 1  # rounds; 0: never
+
+    def __post_init__(self) -> None:
+        if self.every < 0:
+            raise SpecError(f"every must be at least 0, got {self.every}")
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """Where clients run."""
+
+    name: Literal["local"] = "local"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A run, described completely."""
+
+    seed: int = 0
+    rounds: int = 60
+    task: TaskSpec = field(default_factory=TaskSpec)
+    partition: Partition = field(default_factory=Dirichlet)
+    method: Method | Recipe = field(default_factory=FedAvg)
+    selector: Selector = field(default_factory=Uniform)
+    codec: Codec = field(default_factory=Raw)
+    attack: Attack | None = None
+    evaluate: Evaluate = field(default_factory=Evaluate)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    engine: EngineSpec = field(default_factory=EngineSpec)
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise SpecError(f"seed must be at least 0, got {self.seed}")
+        if self.rounds < 1:
+            raise SpecError(f"rounds must be at least 1, got {self.rounds}")
+
+    @property
+    def method_name(self) -> str:
+        """The method, by its name in the catalogue."""
+        return str(to_table(self)["method"]["name"])
+
+
+def to_table(spec: Spec) -> Table:
+    """The spec as plain tables, with every default written out."""
+    table: Table = write(spec, CATALOGUES)
+    options = table["task"].pop("options")
+    table["task"] |= options
+    solver = table["method"].pop("local", None)
+    return table if solver is None else table | {"local": solver}
+
+
+def from_table(table: Mapping[str, Any]) -> Spec:
+    """The spec that plain tables describe. A part may also be given as an object."""
+    known = {f.name for f in fields(Spec)} | {"local"}
+    for name in table:
+        if name not in known:
+            raise unknown(name, name, known, "key")
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name == "task":
+            values[name] = _task(value)
+        elif name in ("seed", "rounds"):
+            values[name] = convert(value, int, name, CATALOGUES)
+        elif name not in ("method", "local"):
+            values[name] = convert(value, arguments(Spec)[name].type, name, CATALOGUES)
+    values["method"] = _method(table.get("method", "fedavg"), table.get("local"))
+    return Spec(**values)
+
+
+def _method(value: Any, solver: Any) -> Method | Recipe:
+    """The method, holding the solver that `[local]` describes if it trains at all."""
+    if isinstance(value, Method | Recipe):
+        if solver is not None:
+            raise SpecError("a method given as an object holds its solver: set its field local, not [local]")
+        return value
+    name = value if isinstance(value, str) else value.get("name") if isinstance(value, dict) else None
+    if isinstance(value, dict) and name is None:
+        value = {"name": "fedavg", **value}
+    constructor = choose(METHOD, name or "fedavg", "method.name")
+    if "local" not in arguments(constructor):
+        if solver is not None:
+            raise SpecError(f"method {name} does not train on the client; remove [local]")
+        return part(METHOD, value, "method", CATALOGUES)  # type: ignore[no-any-return]
+    local = read(Sgd, {} if solver is None else solver, "local", CATALOGUES)
+    return part(METHOD, value, "method", CATALOGUES, local=local)  # type: ignore[no-any-return]
+
+
+def _task(table: Any) -> TaskSpec:
+    """Keys besides dataset, model and loss go to the data set's and the model's functions."""
+    if not isinstance(table, dict):
+        raise SpecError(f"task must be a table, got {table!r}")
+    own = {name: a for name, a in arguments(TaskSpec).items() if name != "options"}
+    values = {
+        name: convert(value, own[name].type, f"task.{name}", CATALOGUES)
+        for name, value in table.items()
+        if name in own
+    }
+    task = TaskSpec(**values)
+    options = task_arguments(task)
+    given = {name: value for name, value in table.items() if name not in own}
+    for name in given:
+        if name not in options:
+            raise unknown(f"task.{name}", name, own.keys() | options.keys(), "key", prefix="task.")
+    merged = {
+        name: convert(given[name], argument.type, f"task.{name}", CATALOGUES)
+        if name in given
+        else argument.default
+        for name, argument in options.items()
+    }
+    for name, value in merged.items():
+        if value is MISSING:
+            raise SpecError(f"task.{name} is missing; give it a value")
+    return TaskSpec(task.dataset, task.model, task.loss, merged)
+
+
+def task_arguments(task: TaskSpec) -> dict[str, Any]:
+    """The options of the chosen data set and model."""
+    return arguments(choose(DATASET, task.dataset, "task.dataset")) | arguments(
+        choose(MODEL, task.model, "task.model")
+    )
+
+
+def load_table(path: Path) -> Table:
+    """A spec file as plain tables."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError(f"{path} does not exist; give the path of a spec in TOML") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{path} is not valid TOML: {error}") from None
+
+
+def load_spec(path: str | Path) -> Spec:
+    """The spec in a TOML file."""
+    return from_table(load_table(Path(path)))
+
+
+def dump_spec(spec: Spec) -> str:
+    """The spec as TOML, with every default written out."""
+    return tomli_w.dumps(to_table(spec))
+
+
+def with_settings(table: Table, settings: Iterable[str]) -> Table:
+    """The table with `path.to.field=value` settings applied; a value is TOML, or else a text."""
+    table = _copied(table)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        names = [name.strip() for name in path.split(".")]
+        if not equals or not all(names):
+            raise SpecError(f"--set {setting!r} must look like path.to.field=value, e.g. local.lr=0.1")
+        inner = table
+        for name in names[:-1]:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise SpecError(f"--set {setting!r}: {name} is a value, not a table")
+        inner[names[-1]] = _value(text.strip())
+    return table
+
+
+def with_method(table: Table, name: str) -> Table:
+    """The table with another method: its own fields stay only if it is the one that was there."""
+    method = table.get("method", {})
+    same = isinstance(method, dict) and method.get("name", "fedavg") == name
+    return {**table, "method": {**(method if same else {}), "name": name}}
+
+
+def _copied(value: Any) -> Any:
+    return {name: _copied(v) for name, v in value.items()} if isinstance(value, dict) else value
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def summary_line(constructor: Any) -> str:
+    """The first line of what a constructor says of itself."""
+    return (inspect.getdoc(constructor) or "").split("\n")[0]
