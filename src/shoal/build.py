@@ -32,6 +32,7 @@ class Setup(NamedTuple):
     federation: Federation
     dataset: Dataset
     shards: Shards
+    side: ClientSide
 
 
 def build(spec: Spec) -> Setup:
@@ -45,7 +46,8 @@ def build(spec: Spec) -> Setup:
     attackers = spec.attack.attackers(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = ClientSide(task, method, spec.selector, spec.codec, holdings, key, judge, spec.attack, attackers)
     engine = LocalEngine(side, shards)
-    return Setup(Federation(task, method, spec.selector, engine, key, side.remembers), dataset, shards)
+    federation = Federation(task, method, spec.selector, engine, key, side.remembers)
+    return Setup(federation, dataset, shards, side)
 
 
 def deal(spec: Spec) -> tuple[Dataset, Shards]:

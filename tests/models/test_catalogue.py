@@ -9,7 +9,7 @@ from torch.func import functional_call, grad, vmap
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.models import MODELS
-from shoal.models.layers import norm_names
+from shoal.models.layers import batch_norms
 
 MNIST, CIFAR, DIGITS, BOSTON = (1, 28, 28), (3, 32, 32), (1, 8, 8), (13,)
 KEY = Key.from_seed(0)
@@ -154,10 +154,9 @@ def test_norm_options_change_the_norms_only(name):
     }
     assert len(convs["batch"]) == (13 if name == "vgg16" else 20)
     assert convs["batch"] == convs["group"] == convs["none"]
-    norms = norm_names(modules["batch"])
+    norms = batch_norms(modules["batch"])
     assert len(norms) == len(convs["batch"])
-    assert norms == norm_names(modules["group"])
-    assert norm_names(modules["none"]) == ()
+    assert batch_norms(modules["group"]) == batch_norms(modules["none"]) == ()
     assert {type(modules["batch"].get_submodule(key)) for key in norms} == {nn.BatchNorm2d}
     assert {modules["group"].get_submodule(key).num_groups for key in norms} == {32}
     assert {type(modules["none"].get_submodule(key)) for key in norms} == {nn.Identity}

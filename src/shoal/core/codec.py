@@ -13,22 +13,25 @@ from shoal.core.types import Setting, Tree
 
 @dataclass(frozen=True)
 class Packet:
-    """An encoded tree. It becomes bytes only where a wire asks for them; its length is known before."""
+    """An encoded tree. It becomes bytes only where a wire asks for them; its length is known before.
+
+    A tree in which there is nothing to tell needs no bytes, and comes back as an empty tuple.
+    """
 
     content: Tree
 
     @property
     def nbytes(self) -> int:
         """The length of `bytes(packet)`."""
-        return tree.nbytes(self.content)
+        return 0 if tree.is_empty(self.content) else tree.nbytes(self.content)
 
     def __bytes__(self) -> bytes:
-        return tree.to_bytes(self.content)
+        return b"" if tree.is_empty(self.content) else tree.to_bytes(self.content)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Packet:
         """The packet whose bytes these are."""
-        return cls(tree.from_bytes(data))
+        return cls(tree.from_bytes(data) if data else ())
 
 
 class Codec(ABC):

@@ -81,25 +81,19 @@ def unflatten(description: Any, found: Iterable[Tensor]) -> Tree:
 
 def nbytes(tree: Tree) -> int:
     """The length of `to_bytes(tree)`, without writing it."""
-    if is_empty(tree):
-        return 0
     description, found = flatten(tree)
     return 4 + len(_header(description)) + sum(t.numel() * t.element_size() for t in found)
 
 
 def to_bytes(tree: Tree) -> bytes:
-    """The packet that holds `tree`; nothing at all for an empty one."""
-    if is_empty(tree):
-        return b""
+    """The packet that holds `tree`."""
     description, found = flatten(tree)
     header = _header(description)
     return b"".join([struct.pack("<I", len(header)), header, *(_tensor_bytes(t) for t in found)])
 
 
 def from_bytes(packet: bytes) -> Tree:
-    """The inverse of `to_bytes`; of an empty packet nothing but its emptiness is known."""
-    if not packet:
-        return ()
+    """The inverse of `to_bytes`."""
     (length,) = struct.unpack_from("<I", packet)
     description = json.loads(packet[4 : 4 + length])
     found, offset = [], 4 + length

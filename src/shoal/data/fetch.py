@@ -84,7 +84,7 @@ def fetch_members(archive: Archive, folder: Path | None = None) -> list[Path]:
         try:
             (packed,) = fetch_files([archive.file], folder)
         except SpecError as error:
-            raise SpecError("\n".join([str(error), "or what is in it:", *lines])) from None
+            raise SpecError(f"{error}, or what is in it: {', '.join(lines)}") from None
         _unpack(packed, list(flaws), folder)
     return [folder / member.path for member in members]
 
@@ -107,23 +107,23 @@ def _flaw(path: Path, known: str | None) -> str | None:
 
 def _line(path: str, found: str, known: str | None, url: str) -> str:
     state = f"wrong, has {found}" if found else "missing"
-    return f"  {path}: {state}; needs {known or 'the file'} from {url}"
+    return f"{path}: {state}; needs {known or 'the file'} from {url}"
 
 
 def _wrong(lines: Sequence[str], folder: Path) -> SpecError:
     head = (
         f"data files in {folder} have wrong checksums; remove them to have them fetched, put the right ones "
-        f"there, or set SHOAL_DATA to the folder that has them:"
+        "there, or set SHOAL_DATA to the folder that has them:"
     )
-    return SpecError("\n".join([head, *lines]))
+    return SpecError(f"{head}\n  {', '.join(lines)}")
 
 
 def _unfetched(reason: str, lines: Sequence[str], folder: Path) -> SpecError:
     head = (
         f"could not fetch data: {reason}; put the files below into {folder}, or set SHOAL_DATA to the folder "
-        f"that has them:"
+        "that has them:"
     )
-    return SpecError("\n".join([head, *lines]))
+    return SpecError(f"{head}\n  {', '.join(lines)}")
 
 
 # -- getting what is not

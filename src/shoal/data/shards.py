@@ -66,13 +66,14 @@ class DrawnShards(Shards):
 def label_matrix(dataset: Dataset, shards: Shards, clients: Sequence[int]) -> np.ndarray:
     """[len(clients), classes] int64: how many samples of each class each client holds.
 
-    A regression has no classes, and so no columns.
+    A regression has no classes: its one column counts all samples.
     """
+    if not dataset.classes:
+        return np.array([[shards.count(client)] for client in clients], np.int64)
     counts = np.zeros((len(clients), dataset.classes), np.int64)
-    if dataset.classes:
-        labels = dataset.y_train.numpy()
-        for row, client in enumerate(clients):
-            counts[row] = np.bincount(labels[shards.indices(client)], minlength=dataset.classes)
+    labels = dataset.y_train.cpu().numpy()
+    for row, client in enumerate(clients):
+        counts[row] = np.bincount(labels[shards.indices(client)], minlength=dataset.classes)
     return counts
 
 

@@ -89,6 +89,7 @@ def line_chart(
         values = np.concatenate([curve.mean for curve in curves])
         if values.min() > 0 and values.max() > _DECADES * values.min():
             log_scale(axes, "y")
+            axes.set_ylim(bottom=values.min() / 2)  # a band that reaches down to 0 would have no end
     if len(curves) > 1:
         _end_labels(axes, curves, quantity.factor, _LINE / (72 * (height - 0.7)))
     return figure
@@ -201,7 +202,10 @@ def partition_picture(counts: np.ndarray, names: Sequence[str], title: str) -> F
     """
     counts = np.asarray(counts)
     if counts.ndim != 2 or 0 in counts.shape:
-        raise SpecError(f"counts must be a matrix of clients x classes, got the shape {counts.shape}")
+        raise SpecError(
+            f"a picture needs at least one client and one class, got counts of shape {counts.shape}; "
+            "a regression has no classes to draw"
+        )
     clients, classes = counts.shape
     labels = [short(str(name), 18) for name in names] or [str(i) for i in range(classes)]
     if len(labels) != classes:

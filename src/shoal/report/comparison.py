@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from shoal.report.blocks import Cell, Sketch, badge, document, folded, gallery, heading, note, table, toml
 from shoal.report.charts import MOST_BANDS, final_chart, metric_chart
 from shoal.report.facts import progress, shared_facts
-from shoal.report.runs import RunView, flatten, settings_of, varying
-from shoal.report.series import Against, last, total
+from shoal.report.runs import RunView, flatten, number, settings_of, varying
+from shoal.report.series import Against, is_regression, total
 from shoal.report.table import (
+    COLUMNS,
     NOTHING,
+    Stat,
     comparison_rows,
     human_bytes,
     human_seconds,
@@ -40,19 +42,18 @@ def _results(runs: Sequence[RunView], open_runs: int) -> list[str]:
         cells = [Cell(stat_text(name, row.stat(name)), marked[name][place]) for name in columns]
         lines.append([Cell(row.label, "text name", place), Cell(seeds), *cells])
     head = [Cell("Label", "text"), Cell("Seeds"), *(Cell(column.title) for column in columns.values())]
-    remark = (
-        '<p class="note"><b class="key">Bold</b> is the best mean of a column; '
+    over = "Mean ± sample standard deviation over seeds."
+    legend = (
+        '<b class="key">Bold</b> is the best mean of a column; '
         '<span class="key">shaded</span> lies within one standard deviation of it. '
-        "Mean ± sample standard deviation over seeds.</p>"
     )
-    unfinished = (
-        note("Runs that have not finished are in the curves, not in this table.") if open_runs else ""
-    )
+    remark = f'<p class="note">{legend if any(map(any, marked.values())) else ""}{over}</p>'
+    unfinished = note("Unfinished runs are in the curves, not in this table.") if open_runs else ""
     return [heading("Results"), table(head, lines), remark, unfinished]
 
 
 def _curves(runs: Sequence[RunView]) -> list[str]:
-    regression = all(last(run, "accuracy") is None for run in runs) and any(last(run, "mse") for run in runs)
+    regression = is_regression(runs)
     metric, name, final = ("mse", "MSE", "MSE") if regression else ("accuracy", "Accuracy", "accuracy")
     many = len({run.label for run in runs}) > MOST_BANDS
 
@@ -104,25 +105,17 @@ def _settings(runs: Sequence[RunView], labels: Sequence[str]) -> list[str]:
 
 
 def _every_run(runs: Sequence[RunView], labels: Sequence[str]) -> list[str]:
-    regression = all(last(run, "accuracy") is None and "final_accuracy" not in run.summary for run in runs)
-    head = [
-        "Seed",
-        "State",
-        "Final MSE" if regression else "Final accuracy (%)",
-        "Sent up",
-        "Sent down",
-        "Time",
-    ]
+    final = "final_mse" if is_regression(runs) else "final_accuracy"
+    head = ("Seed", "State", COLUMNS[final].title, "Sent up", "Sent down", "Time")
     lines = []
     for run in runs:
-        value = run.summary.get("final_mse" if regression else "final_accuracy")
-        shown = NOTHING if value is None else f"{value:.4g}" if regression else f"{100 * value:.2f}"
+        value = number(run.summary.get(final))
         lines.append(
             [
                 Cell(run.label, "text name", labels.index(run.label)),
                 Cell(str(run.spec.get("seed", NOTHING))),
                 Cell(f"{len(run.rounds):,} rounds" if run.finished else progress(run)),
-                Cell(shown),
+                Cell(stat_text(final, None if value is None else Stat(value, 0.0))),
                 Cell(human_bytes(total(run, "bytes_up"))),
                 Cell(human_bytes(total(run, "bytes_down"))),
                 Cell(human_seconds(total(run, "seconds"))),

@@ -103,6 +103,16 @@ def last(run: RunView, metric: str) -> float | None:
     return next((v for row in reversed(run.rounds) if (v := number(row.get(metric))) is not None), None)
 
 
+def is_regression(runs: Sequence[RunView]) -> bool:
+    """Whether errors were measured, and no accuracies."""
+    return _measured(runs, "mse") and not _measured(runs, "accuracy")
+
+
+def _measured(runs: Sequence[RunView], metric: str) -> bool:
+    finals = (number(run.summary.get(f"final_{metric}")) for run in runs)
+    return any(final is not None for final in finals) or any(last(run, metric) is not None for run in runs)
+
+
 def total(run: RunView, cost: str) -> float | None:
     """The summary's total of a cost, or for an unfinished run the sum so far."""
     if (told := number(run.summary.get(cost))) is not None:

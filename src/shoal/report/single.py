@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,10 +24,23 @@ from shoal.report.blocks import (
 from shoal.report.charts import bar_chart, fairness_chart, metric_chart, metrics_chart
 from shoal.report.facts import facts, population, progress
 from shoal.report.runs import RunView, flatten, number
-from shoal.report.series import Against, last, own_metrics, participation, rejections, total, track_of
-from shoal.report.table import NOTHING, human_bytes, human_seconds
+from shoal.report.series import (
+    Against,
+    Rejection,
+    is_regression,
+    last,
+    own_metrics,
+    participation,
+    rejections,
+    total,
+    track_of,
+)
+from shoal.report.table import COLUMNS, NOTHING, human_bytes, human_seconds
 
-_MOST_ROWS = 20  # of a table, and of small charts
+_MOST = 20  # rows of a table, and charts of a method's own metrics
+_TOLD = frozenset(
+    {"method", "dataset", "model", "seed", "rounds", "rejected", *COLUMNS}
+)  # of a summary, elsewhere on the page
 
 
 def single_page(run: RunView, title: str) -> str:
@@ -48,9 +62,8 @@ def _tiles(run: RunView) -> list[Tile]:
     costs = []
     for cost, name in (("bytes_up", "Sent up"), ("bytes_down", "Sent down")):
         spent = total(run, cost)
-        costs.append(
-            Tile(name, human_bytes(spent), "" if spent is None else f"{human_bytes(spent / rounds)} a round")
-        )
+        share = "" if spent is None else f"{human_bytes(spent / rounds)} a round"
+        costs.append(Tile(name, human_bytes(spent), share))
     seconds, virtual = total(run, "seconds"), total(run, "virtual_seconds")
     more = f"simulated: {human_seconds(virtual)}" if virtual else ""
     if not more and seconds:
@@ -60,11 +73,12 @@ def _tiles(run: RunView) -> list[Tile]:
 
 def _quality(run: RunView) -> list[Tile]:
     first = "Final" if run.finished else "Latest"
-    mse, accuracy = _known(run, "final_mse", "mse"), _known(run, "final_accuracy", "accuracy")
-    if mse is not None and accuracy is None:
+    if is_regression([run]):
+        mse = _known(run, "final_mse", "mse")
         best = min(((value, r) for r, (_, value) in track_of(run, "mse").items()), default=None)
         more = f"lowest {best[0]:.4g} at round {best[1]}" if best else ""
-        return [Tile(f"{first} MSE", f"{mse:.4g}", more)]
+        return [Tile(f"{first} MSE", NOTHING if mse is None else f"{mse:.4g}", more)]
+    accuracy = _known(run, "final_accuracy", "accuracy")
     track = [(value, -r) for r, (_, value) in track_of(run, "accuracy").items()]
     most, at = max(track, default=(None, 0))
     told = number(run.summary.get("max_accuracy"))
@@ -73,22 +87,17 @@ def _quality(run: RunView) -> list[Tile]:
     mean = _known(run, "mean_client_accuracy", "mean_client_accuracy")
     worst = _known(run, "worst_client_accuracy", "worst_client_accuracy")
     spread = last(run, "client_accuracy_std")
+    most_told = "" if highest is None else f"max {_percent(highest)}{where}"
+    between = "" if spread is None else f"± {100 * spread:.1f} between clients"
     return [
-        Tile(
-            f"{first} accuracy",
-            _percent(accuracy),
-            "" if highest is None else f"max {_percent(highest)}{where}",
-        ),
-        Tile(
-            "Mean client", _percent(mean), "" if spread is None else f"± {100 * spread:.1f} between clients"
-        ),
+        Tile(f"{first} accuracy", _percent(accuracy), most_told),
+        Tile("Mean client", _percent(mean), between),
         Tile("Worst tenth of clients", _percent(worst), _gap(mean, worst)),
     ]
 
 
 def _learning(run: RunView) -> list[str]:
-    metric = "mse" if last(run, "accuracy") is None and last(run, "mse") is not None else "accuracy"
-    name = "MSE" if metric == "mse" else "Accuracy"
+    metric, name = ("mse", "MSE") if is_regression([run]) else ("accuracy", "Accuracy")
     time: Against = "virtual_seconds" if track_of(run, metric, "virtual_seconds") else "seconds"
     losses = {"loss": "Test", "train_loss": "Training"}
     shown = gallery(
@@ -130,7 +139,7 @@ def _clients(run: RunView) -> list[str]:
 
 
 def _own(run: RunView) -> list[str]:
-    names = own_metrics([run])[:_MOST_ROWS]
+    names = own_metrics([run])[:_MOST]
     if not names:
         return []
     return [heading("The method's own metrics"), gallery([_own_sketch(run, name) for name in names])]
@@ -145,57 +154,51 @@ def _rejected(run: RunView) -> list[str]:
     found = rejections(run)
     if not found:
         return []
-    by_reason = Counter(entry.reason for entry in found)
-    rows = []
-    for reason, count in by_reason.most_common(_MOST_ROWS):
-        entries = [entry for entry in found if entry.reason == reason]
-        clients = Counter(entry.client for entry in entries)
-        often = ", ".join(f"{client} ({times}×)" for client, times in clients.most_common(5))
-        where = (
-            f"{entries[0].round} to {entries[-1].round}"
-            if entries[0].round < entries[-1].round
-            else str(entries[0].round)
-        )
-        rows.append(
-            [
-                Cell(reason, "text long"),
-                Cell(f"{count:,}"),
-                Cell(f"{len(clients):,}"),
-                Cell(often, "text long"),
-                Cell(where),
-            ]
-        )
+    reasons = Counter(entry.reason for entry in found).most_common()
+    rows = [_reason([entry for entry in found if entry.reason == reason]) for reason, _ in reasons[:_MOST]]
+    head = [Cell("Reason", "text"), *map(Cell, ("Replies", "Clients", "Rounds")), Cell("Most often", "text")]
+    rest = len(reasons) - len(rows)
     per_round = np.bincount([entry.round for entry in found], minlength=int(run.rounds[-1]["round"]) + 1)[1:]
-    head = [
-        Cell("Reason", "text"),
-        Cell("Replies"),
-        Cell("Clients"),
-        Cell("Most often", "text"),
-        Cell("Rounds"),
-    ]
-    rest = len(by_reason) - len(rows)
+    bars = Sketch(lambda width: bar_chart(per_round, "Rounds", "Replies", width), "Rejected in each round")
     return [
         heading("Rejected replies"),
         note(f"{len(found):,} replies were not accepted; they left no trace in the model."),
         table(head, rows),
         note(f"{rest} rarer reasons are not shown.") if rest else "",
-        gallery(
-            [Sketch(lambda width: bar_chart(per_round, "Rounds", "Replies", width), "Rejected in each round")]
-        ),
+        gallery([bars]),
+    ]
+
+
+def _reason(entries: Sequence[Rejection]) -> list[Cell]:
+    clients = Counter(entry.client for entry in entries)
+    first, final = entries[0].round, entries[-1].round
+    often = ", ".join(f"{client} ({times}×)" for client, times in clients.most_common(5))
+    return [
+        Cell(entries[0].reason, "text long"),
+        Cell(f"{len(entries):,}"),
+        Cell(f"{len(clients):,}"),
+        Cell(f"{first} to {final}" if first < final else f"{first}"),
+        Cell(f"client {often}", "text long"),
     ]
 
 
 def _what_was_run(run: RunView) -> list[str]:
-    sha = run.summary.get("weights_sha256")
-    rows = [[Cell("SHA-256 of the weights", "text"), Cell(str(sha), "text long")]] if sha else []
-    for name in ("memory_sha256", "torch", "processor"):
-        if run.summary.get(name):
-            rows.append([Cell(name, "text"), Cell(str(run.summary[name]), "text long")])
+    rest = {k: v for k, v in run.summary.items() if k not in _TOLD and isinstance(v, str | int | float)}
+    names = {"weights_sha256": "SHA-256 of the weights", "memory_sha256": "SHA-256 of the clients' memories"}
+    order = sorted(rest, key=lambda name: (name not in names, name))
+    rows = [
+        [Cell(names.get(k, k.replace("_", " ").capitalize()), "text"), Cell(_plain(rest[k]), "text long")]
+        for k in order
+    ]
     return [
-        heading("What was run"),
+        heading("Summary and spec"),
         table([Cell("What", "text"), Cell("Value", "text")], rows) if rows else "",
         folded("The resolved spec", toml(flatten(run.spec))),
     ]
+
+
+def _plain(value: str | int | float) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _known(run: RunView, summary: str, metric: str) -> float | None:

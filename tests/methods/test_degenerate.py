@@ -1,0 +1,38 @@
+"""Settings under which one method must equal another to the bit."""
+
+import pytest
+from toy import played, same
+
+UNIFORM = {"name": "fedavg", "weights": "uniform"}
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+@pytest.mark.parametrize(
+    ("method", "twin", "rounds"),
+    [
+        ({"name": "fedprox", "mu": 0.0}, "fedavg", 3),
+        ({"name": "fedprox", "mu": 0.0, "weights": "uniform"}, UNIFORM, 3),
+        ("scaffold", UNIFORM, 1),
+        ({"name": "scaffold", "weights": "samples"}, "fedavg", 1),
+    ],
+)
+def test_equals_its_twin(method, twin, rounds, norm):
+    task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
+    local = {"lr": 0.1, "batch": 8, "epochs": 2, "momentum": 0.5}
+    first, second = (played(m, rounds, task=task, local=local) for m in (method, twin))
+    assert same(first.state.model, second.state.model)
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_fedbn_without_batch_norm_is_fedavg(weighting):
+    first = played({"name": "fedbn", "weights": weighting})
+    second = played({"name": "fedavg", "weights": weighting})
+    assert same(first.state.shared, second.state.model)
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds"), [({"name": "fedprox", "mu": 1.0}, 1), ("scaffold", 2), ("local", 1)]
+)
+def test_other_settings_do_differ(method, rounds):
+    first, second = played(method, rounds), played(UNIFORM, rounds)
+    assert not same(first.state, second.state)

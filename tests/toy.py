@@ -1,0 +1,124 @@
+"""A federation small enough for a test: eight unequal clients, four classes in ten dimensions.
+
+Specs name its functions as `toy:blobs` and so on, just as a user's specs name a user's functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from shoal import Dataset
+from shoal.build import Setup, build
+from shoal.core.key import Key
+from shoal.loop import Progress, advance, start
+from shoal.runner import one_thread
+from shoal.spec import Spec, from_table
+
+KEY = Key.from_seed(7)
+
+
+def blobs() -> Dataset:
+    """Four Gaussian clouds."""
+    rng = KEY.fold("blobs").numpy()
+    centres = 2 * rng.normal(size=(4, 10))
+    y = rng.integers(4, size=480)
+    x = torch.from_numpy((centres[y] + rng.normal(size=(480, 10))).astype(np.float32))
+    labels = torch.from_numpy(y)
+    return Dataset("blobs", x[:320], labels[:320], x[320:], labels[320:], classes=4)
+
+
+def line() -> Dataset:
+    """A regression: y = 3 x + 1 with a little noise."""
+    rng = KEY.fold("line").numpy()
+    x = rng.uniform(-1, 1, size=(120, 1)).astype(np.float32)
+    y = 3 * x[:, 0] + 1 + 0.01 * rng.normal(size=120).astype(np.float32)
+    values, targets = torch.from_numpy(x), torch.from_numpy(y)
+    return Dataset("line", values[:80], targets[:80], values[80:], targets[80:], classes=0)
+
+
+def net(shape: tuple[int, ...], classes: int, *, norm: Literal["batch", "none"] = "none") -> nn.Module:
+    """A hidden layer of twelve, with or without BatchNorm."""
+    middle = nn.BatchNorm1d(12) if norm == "batch" else nn.Identity()
+    return nn.Sequential(nn.Linear(shape[0], 12), middle, nn.ReLU(), nn.Linear(12, classes))
+
+
+def dropping(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A user's model with torch's own dropout."""
+    return nn.Sequential(nn.Linear(shape[0], 12), nn.Dropout(0.3), nn.ReLU(), nn.Linear(12, classes))
+
+
+def table(method: Any = "fedavg", **changes: Any) -> dict[str, Any]:
+    """A spec of the toy federation."""
+    return {
+        "seed": 3,
+        "rounds": 3,
+        "task": {"dataset": "toy:blobs", "model": "toy:net"},
+        "partition": {"kind": "dirichlet", "clients": 8, "beta": 0.5, "min_size": 5},
+        "selector": {"name": "uniform", "count": 4},
+        "method": method,
+        "local": {"lr": 0.1, "batch": 8, "epochs": 2},
+        "evaluate": {"every": 0},
+        **changes,
+    }
+
+
+def spec(method: Any = "fedavg", **changes: Any) -> Spec:
+    return from_table(table(method, **changes))
+
+
+def setup(method: Any = "fedavg", **changes: Any) -> Setup:
+    return build(spec(method, **changes))
+
+
+def play(made: Setup, rounds: int = 3, progress: Progress | None = None) -> Progress:
+    """Some rounds, without a record."""
+    with one_thread():
+        progress = start(made.federation) if progress is None else progress
+        for _ in range(rounds):
+            progress, _ = advance(made.federation, progress)
+    return progress
+
+
+def played(method: Any = "fedavg", rounds: int = 3, **changes: Any) -> Progress:
+    return play(setup(method, **changes), rounds)
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two trees are equal to the bit."""
+    from shoal.core.tree import to_bytes
+
+    return to_bytes(first) == to_bytes(second)
+
+
+CURVATURES, OPTIMA = np.array([1.0, 6.0]), np.array([2.0, -1.0])
+
+
+def quadratics() -> Dataset:
+    """Two clients with the losses (h / 2) (w - a)^2, as regressions y = w x on one sample each."""
+    x = np.sqrt(CURVATURES / 2)
+    values = torch.from_numpy(x[:, None].astype(np.float32))
+    targets = torch.from_numpy((x * OPTIMA).astype(np.float32))
+    groups = np.array([0, 1])
+    return Dataset("quadratics", values, targets, values, targets, 0, groups, groups)
+
+
+def scalar(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The model w x."""
+    return nn.Linear(1, 1, bias=False)
+
+
+def on_quadratics(method: Any, rounds: int, lr: float, steps: int, momentum: float = 0.0) -> float:
+    """Where a method ends on the two quadratics."""
+    made = setup(
+        method,
+        task={"dataset": "toy:quadratics", "model": "toy:scalar"},
+        partition="natural",
+        selector="all",
+        local={"lr": lr, "batch": 1, "epochs": steps, "momentum": momentum},
+    )
+    state = play(made, rounds).state
+    return float(made.federation.method.model(state).params["weight"])

@@ -1,0 +1,61 @@
+"""An engine for tests that does what a network does: everything is bytes between server and clients.
+
+The client rebuilds its half from the spec's text, and its memory is bytes too.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+
+from shoal.build import Setup, build
+from shoal.core.codec import Packet
+from shoal.core.engine import Delivery, Engine, Memory, Outbox
+from shoal.core.tree import from_bytes, to_bytes
+from shoal.core.types import Context
+from shoal.loop import Federation
+from shoal.spec import Spec, dump_spec, from_table
+
+
+class WireEngine(Engine):
+    def __init__(self, server: Setup, text: str) -> None:
+        self._server = server
+        self._client = build(from_table(tomllib.loads(text))).side
+        self._memories: dict[tuple[int, tuple[int, int]], bytes] = {}
+
+    def clients(self, round):
+        return range(len(self._server.shards))
+
+    def samples(self, client):
+        return self._server.shards.count(client)
+
+    def exchange(self, work, cohort, message, key):
+        outbox = Outbox(self._server.side.codec, cohort, message, key)
+        answers = {}
+        for position in reversed(range(len(cohort.ids))):  # replies come in any order
+            client = cohort.ids[position]
+            packet, sent, down = outbox[position]
+            wire = bytes(packet)
+            assert len(wire) == down
+            context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
+            memory = self.memory(client, work.accepted.get(client))
+            kept, answer = self._client.visit(work.verb, client, memory, Packet.from_bytes(wire), context)
+            if work.verb == "update" and self._client.remembers:
+                self._memories[client, (work.round, work.leg)] = to_bytes(kept)
+            back = bytes(answer)
+            assert len(back) == answer.nbytes
+            reply = self._server.side.read(Packet.from_bytes(back))
+            answers[client] = Delivery(client, sent, reply, "", down, len(back), 0.0)
+        yield from (answers[client] for client in cohort.ids)
+
+    def memory(self, client, version) -> Memory:
+        return self._client.fresh() if version is None else from_bytes(self._memories[client, version])
+
+    def restore(self, client, version, memory):
+        self._memories[client, version] = to_bytes(memory)
+
+
+def over_the_wire(spec: Spec) -> Setup:
+    made = build(spec)
+    federation: Federation = replace(made.federation, engine=WireEngine(made, dump_spec(spec)))
+    return made._replace(federation=federation)
