@@ -96,8 +96,9 @@ def chart(figure: Figure | None, title: str, remark: str = "") -> str:
         return ""
     picture = svg(figure, title)
     picture = picture[picture.index("<svg") :].strip()
-    # Only links between a figure's own parts need ids; the others would be the same in every figure.
-    picture = re.sub(r'<g id="[^"]*">', "<g>", picture)
+    # Ids that nothing links to are the same in every figure, and on a page an id must be unique.
+    linked = set(re.findall(r"#([\w.-]+)", picture))
+    picture = re.sub(r'(<\w+[^<>]*?) id="([^"]*)"', lambda m: m[0] if m[2] in linked else m[1], picture)
     picture = picture.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1)
     for colour, name in _NAMED.items():
         picture = picture.replace(f": {colour}", f": var({name}, {colour})")
@@ -119,9 +120,9 @@ def gallery(sketches: Sequence[Sketch], *, roomy: bool = False) -> str:
 
     Those that have nothing to show are left out; `roomy` asks for two a row in any case.
     """
-    known = [sketch for sketch in sketches if sketch.draw(WIDTH)]
+    known = [(sketch, figure) for sketch in sketches if (figure := sketch.draw(WIDTH))]
     small = len(known) % 2 == 1 and len(known) > 1 and not roomy
-    cards = [chart(sketch.draw(SMALL if small else WIDTH), sketch.title, sketch.remark) for sketch in known]
+    cards = [chart(s.draw(SMALL) if small else figure, s.title, s.remark) for s, figure in known]
     return f'<div class="charts{" small" if small else ""}">{"".join(cards)}</div>' if cards else ""
 
 

@@ -26,7 +26,6 @@ DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: searchable, and set in the page's font
-    "text.parse_math": False,  # a `$` in a label is a dollar
     "font.size": 10,
     "text.color": INK,
     "figure.facecolor": "none",
@@ -120,7 +119,8 @@ def spread_apart(places: Sequence[float], gap: float) -> list[float]:
 
 
 def short(label: str, length: int = 26) -> str:
-    """A label fit for a chart."""
+    """A text from outside, fit for a chart."""
     # What is not printable (control characters) has no place in XML.
     clean = "".join(c if c.isprintable() else " " for c in label)
-    return clean if len(clean) <= length else clean[: length - 1] + "…"
+    cut = clean if len(clean) <= length else clean[: length - 1] + "…"
+    return cut.replace("$", r"\$")  # otherwise two dollars would make a formula

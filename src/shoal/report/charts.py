@@ -26,7 +26,7 @@ from shoal.report.canvas import (
     spread_apart,
 )
 from shoal.report.runs import RunView, number
-from shoal.report.series import QUANTITIES, Against, Curve, Quantity, metric_curves
+from shoal.report.series import QUANTITIES, Against, Curve, Quantity, metric_curves, percent
 from shoal.report.table import byte_unit, comparison_rows, second_unit, stat_text
 
 MOST_BANDS = 8  # lines with bands: of more, the bands would hide one another
@@ -40,15 +40,15 @@ def metric_chart(
     runs: Sequence[RunView], metric: str, against: Against = "rounds", width: float = WIDTH
 ) -> Figure | None:
     """A metric of each label; None where no run has measured it, or the cost is not known."""
-    quantity = QUANTITIES.get(metric, Quantity(metric.replace("_", " ").capitalize()))
+    quantity = QUANTITIES.get(metric, Quantity(short(metric.replace("_", " ").capitalize())))
     return line_chart(metric_curves(runs, metric, against), quantity, against, width)
 
 
 def metrics_chart(
-    run: RunView, metrics: Mapping[str, str], title: str, width: float = WIDTH
+    run: RunView, metrics: Mapping[str, str], quantity: Quantity, width: float = WIDTH
 ) -> Figure | None:
     """Several metrics of one run on one axis, given as metric -> label."""
-    return line_chart(_side_by_side(run, metrics), Quantity(title), "rounds", width)
+    return line_chart(_side_by_side(run, metrics), quantity, "rounds", width)
 
 
 def fairness_chart(run: RunView, width: float = WIDTH) -> Figure | None:
@@ -65,7 +65,7 @@ def fairness_chart(run: RunView, width: float = WIDTH) -> Figure | None:
     for place, curve in enumerate(curves):
         if curve.slot == 1 and spread and np.array_equal(spread[0].x, curve.x):
             curves[place] = curve._replace(std=spread[0].mean)
-    return line_chart(curves, Quantity("Accuracy (%)", 100), "rounds", width)
+    return line_chart(curves, percent("Accuracy"), "rounds", width)
 
 
 def line_chart(
@@ -82,9 +82,9 @@ def line_chart(
     axes.set_xlabel(across.title)
     axes.set_ylabel(quantity.title)
     _frame_x(axes, curves, against, across.factor, 7 if width >= WIDTH else 5)
-    if quantity.share:
+    if quantity.end:
         low, high = axes.get_ylim()
-        axes.set_ylim(max(low, -1), min(high, 101))
+        axes.set_ylim(max(low, -0.01 * quantity.end), min(high, 1.01 * quantity.end))
     else:
         values = np.concatenate([curve.mean for curve in curves])
         if values.min() > 0 and values.max() > _DECADES * values.min():
@@ -98,7 +98,7 @@ def line_chart(
 def final_chart(runs: Sequence[RunView], metric: str, width: float = WIDTH) -> Figure | None:
     """The final value of each label with its deviation over seeds, best at the top; each seed is a ring."""
     rows = comparison_rows(runs)
-    quantity = Quantity("Final accuracy (%)", 100) if metric == "final_accuracy" else Quantity("Final MSE")
+    quantity = percent("Final accuracy") if metric == "final_accuracy" else Quantity("Final MSE")
     known = [(slot, row.label, stat) for slot, row in enumerate(rows) if (stat := row.stat(metric))]
     if not known:
         return None
@@ -224,7 +224,9 @@ def partition_picture(counts: np.ndarray, names: Sequence[str], title: str) -> F
         body.set_xlabel("Client")
         body.set_ylabel("Class")
         held = f"{clients:,} clients, {classes} classes, {int(counts.sum()):,} samples"
-        figure.suptitle(f"{short(title, 90)}\n", x=0.012, ha="left", fontsize=13, color=INK)
+        figure.suptitle(
+            f"{short(title, int(9 * (wide + 2.9)))}\n", x=0.012, ha="left", fontsize=13, color=INK
+        )
         figure.text(0.012, 1 - 0.42 / (tall + 2.0), held, ha="left", va="center", fontsize=10, color=MUTED)
     return figure
 

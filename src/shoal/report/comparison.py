@@ -42,7 +42,7 @@ def _results(runs: Sequence[RunView], open_runs: int) -> list[str]:
         cells = [Cell(stat_text(name, row.stat(name)), marked[name][place]) for name in columns]
         lines.append([Cell(row.label, "text name", place), Cell(seeds), *cells])
     head = [Cell("Label", "text"), Cell("Seeds"), *(Cell(column.title) for column in columns.values())]
-    over = "Mean ± sample standard deviation over seeds."
+    over = "Mean ± sample standard deviation over seeds." if any(row.seeds > 1 for row in rows) else ""
     legend = (
         '<b class="key">Bold</b> is the best mean of a column; '
         '<span class="key">shaded</span> lies within one standard deviation of it. '
@@ -55,18 +55,19 @@ def _results(runs: Sequence[RunView], open_runs: int) -> list[str]:
 def _curves(runs: Sequence[RunView]) -> list[str]:
     regression = is_regression(runs)
     metric, name, final = ("mse", "MSE", "MSE") if regression else ("accuracy", "Accuracy", "accuracy")
-    many = len({run.label for run in runs}) > MOST_BANDS
+    labels = {run.label for run in runs}
+    many, repeated = len(labels) > MOST_BANDS, len(labels) < len(runs)
 
     def over(metric: str, title: str, against: Against = "rounds", remark: str = "") -> Sketch:
         return Sketch(lambda width: metric_chart(runs, metric, against, width), title, remark)
 
     band = "Lines are means over seeds" + ("." if many else ", bands one standard deviation.")
     learning = [
-        over(metric, f"{name} over rounds", remark=band),
+        over(metric, f"{name} over rounds", remark=band if repeated else ""),
         Sketch(
             lambda width: final_chart(runs, f"final_{metric}", width),
             f"Final {final}",
-            "Dots are means, rings single seeds.",
+            "Dots are means, rings single seeds." if repeated else "",
         ),
     ]
     costs = [

@@ -28,27 +28,28 @@ KNOWN = frozenset(
 
 
 class Quantity(NamedTuple):
-    """What an axis shows: its title, and what stored values are multiplied with."""
+    """What an axis shows: its title, what stored values are multiplied with, and where it must end."""
 
     title: str
     factor: float = 1.0
-
-    @property
-    def share(self) -> bool:
-        """Whether the axis is in percent, and so ends at 0 and 100."""
-        return self.title.endswith("(%)")
+    end: float | None = None
 
 
-QUANTITIES = {
-    "accuracy": Quantity("Test accuracy (%)", 100),
+def percent(title: str) -> Quantity:
+    """A share, shown in percent."""
+    return Quantity(f"{title} (%)", 100, 100)
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "accuracy": percent("Test accuracy"),
     "mse": Quantity("Test MSE"),
     "loss": Quantity("Test loss"),
     "train_loss": Quantity("Training loss"),
-    "balanced_accuracy": Quantity("Balanced accuracy (%)", 100),
-    "f1": Quantity("F1 score"),
-    "auc": Quantity("Area under the ROC curve"),
-    "mean_client_accuracy": Quantity("Mean client accuracy (%)", 100),
-    "worst_client_accuracy": Quantity("Accuracy of the worst tenth (%)", 100),
+    "balanced_accuracy": percent("Balanced accuracy"),
+    "f1": Quantity("F1 score", end=1),
+    "auc": Quantity("Area under the ROC curve", end=1),
+    "mean_client_accuracy": percent("Mean client accuracy"),
+    "worst_client_accuracy": percent("Accuracy of the worst tenth"),
 }
 
 

@@ -26,6 +26,7 @@ from shoal.report.facts import facts, population, progress
 from shoal.report.runs import RunView, flatten, number
 from shoal.report.series import (
     Against,
+    Quantity,
     Rejection,
     is_regression,
     last,
@@ -41,6 +42,14 @@ _MOST = 20  # rows of a table, and charts of a method's own metrics
 _TOLD = frozenset(
     {"method", "dataset", "model", "seed", "rounds", "rejected", *COLUMNS}
 )  # of a summary, elsewhere on the page
+
+_NAMES = {
+    "weights_sha256": "SHA-256 of the weights",
+    "memory_sha256": "SHA-256 of the clients' memories",
+    "auc": "Area under the ROC curve",
+    "f1": "F1 score",
+    "client_accuracy_std": "Deviation between clients",
+}
 
 
 def single_page(run: RunView, title: str) -> str:
@@ -103,7 +112,7 @@ def _learning(run: RunView) -> list[str]:
     shown = gallery(
         [
             Sketch(lambda width: metric_chart([run], metric, "rounds", width), f"{name} over rounds"),
-            Sketch(lambda width: metrics_chart(run, losses, "Loss", width), "Loss over rounds"),
+            Sketch(lambda width: metrics_chart(run, losses, Quantity("Loss"), width), "Loss over rounds"),
             Sketch(lambda width: metric_chart([run], metric, "bytes", width), f"{name} against traffic"),
             Sketch(lambda width: metric_chart([run], metric, time, width), f"{name} against time"),
         ]
@@ -129,7 +138,7 @@ def _clients(run: RunView) -> list[str]:
                 f"{np.count_nonzero(counts):,} of {counts.size:,} clients took part at least once.",
             ),
             Sketch(
-                lambda width: metrics_chart(run, scores, "Score", width),
+                lambda width: metrics_chart(run, scores, Quantity("Score", end=1), width),
                 "Other scores",
                 "On the global test set.",
             ),
@@ -184,10 +193,9 @@ def _reason(entries: Sequence[Rejection]) -> list[Cell]:
 
 def _what_was_run(run: RunView) -> list[str]:
     rest = {k: v for k, v in run.summary.items() if k not in _TOLD and isinstance(v, str | int | float)}
-    names = {"weights_sha256": "SHA-256 of the weights", "memory_sha256": "SHA-256 of the clients' memories"}
-    order = sorted(rest, key=lambda name: (name not in names, name))
+    order = sorted(rest, key=lambda name: (not name.endswith("sha256"), name))
     rows = [
-        [Cell(names.get(k, k.replace("_", " ").capitalize()), "text"), Cell(_plain(rest[k]), "text long")]
+        [Cell(_NAMES.get(k, k.replace("_", " ").capitalize()), "text"), Cell(_plain(rest[k]), "text long")]
         for k in order
     ]
     return [

@@ -1,0 +1,83 @@
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from toy import same
+
+from shoal.core import tree
+from shoal.core.types import Reply, Weights
+
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
+def tensor(dtype, shape):
+    return torch.arange(1, 1 + int(torch.Size(shape).numel())).reshape(shape).to(dtype)
+
+
+TENSORS = st.builds(tensor, st.sampled_from(DTYPES), st.lists(st.integers(0, 3), max_size=3))
+LEAVES = st.one_of(
+    TENSORS, st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.floats(allow_nan=False)
+)
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.one_of(st.text(max_size=3), st.integers()), inner, max_size=3),
+        st.builds(Pair, inner, inner),
+    ),
+    max_leaves=6,
+)
+
+
+@given(TREES)
+def test_bytes_and_back(value):
+    packet = tree.to_bytes(value)
+    assert len(packet) == tree.nbytes(value)
+    back = tree.from_bytes(packet)
+    assert tree.to_bytes(back) == packet
+    assert tree.flatten(back)[0] == tree.flatten(value)[0]
+    for one, two in zip(tree.tensors(value), tree.tensors(back), strict=True):
+        assert one.dtype == two.dtype
+        assert torch.equal(one, two)
+
+
+def test_types_come_back():
+    value = Reply({"update": Weights({"w": torch.ones(2)}, {})}, torch.tensor(3.0), {})
+    back = tree.from_bytes(tree.to_bytes(value))
+    assert isinstance(back, Reply)
+    assert isinstance(back.payload["update"], Weights)
+
+
+def test_a_packet_cannot_name_what_it_likes():
+    packet = tree.to_bytes(Pair(1, 2))
+    for name in (b"subprocess:Popen    ", b"toy:no_such_class   ", b"never_imported:Thing"):
+        mine = f"{Pair.__module__}:Pair".encode()
+        with pytest.raises(ValueError, match="which is no NamedTuple of an imported module"):
+            tree.from_bytes(packet.replace(mine, name[: len(mine)].ljust(len(mine))))
+
+
+def test_what_cannot_travel_says_so():
+    with pytest.raises(TypeError, match="not set"):
+        tree.to_bytes({"a": {1, 2}})
+
+
+def test_arithmetic():
+    one, two = {"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([3.0, 5.0])}
+    assert tree.add(one, two)["a"].tolist() == [4.0, 7.0]
+    assert tree.subtract(two, one)["a"].tolist() == [2.0, 3.0]
+    assert same(tree.zeros_like(one), {"a": torch.zeros(2)})
+
+
+def test_finite_and_empty():
+    assert tree.all_finite({"a": torch.ones(2), "b": torch.tensor([1]), "c": "text"})
+    assert not tree.all_finite([torch.tensor([1.0, float("inf")])])
+    assert tree.is_empty((None, {}, []))
+    assert not tree.is_empty((None, 0))

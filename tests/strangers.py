@@ -1,0 +1,292 @@
+"""Small methods, selectors and codecs that strain the protocol as later ones will. None is a product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.core.codec import Codec, Packet
+from shoal.core.method import Gather, Method
+from shoal.core.selector import Selector
+from shoal.core.tree import subtract, tree_map
+from shoal.core.types import Cohort, ModelMessage, ModelUpdate, PerClient, Reply, Weights
+from shoal.parts.local import Sgd
+
+
+class Server(NamedTuple):
+    model: Weights
+
+
+def train(method: Any, task: Any, message: Any, data: Any, context: Any) -> Reply:
+    trained = method.local.train(task, message.model, data, context)
+    update = subtract(trained.weights, message.model)
+    return Reply(ModelUpdate(update), torch.tensor(float(data.count)), {"train_loss": trained.loss})
+
+
+# ---- legs: a model goes from client to client inside a chain, as in SITUA-CQ
+
+
+class Chains(NamedTuple):
+    model: Weights
+    walking: Mapping[int, Weights]  # the model on its way through each chain
+
+
+class ChainAcc(NamedTuple):
+    chain_of: Mapping[int, int]
+    arrived: Mapping[int, Weights]
+
+
+@dataclass(frozen=True)
+class Chained(Method):
+    """Cuts the cohort into chains of `length`; leg l trains the l-th member of each."""
+
+    local: Sgd = field(default_factory=Sgd)
+    length: int = 2
+
+    def init(self, task, key):
+        return Chains(task.init(key), {})
+
+    def legs(self, state, cohort):
+        chain = tuple(i // self.length for i in range(len(cohort.ids)))
+        cohort = cohort._replace(settings={**cohort.settings, "chain": chain})
+        places = [[i for i in range(len(cohort.ids)) if i % self.length == leg] for leg in range(self.length)]
+        return tuple(cohort.take(place) for place in places if place)
+
+    def dispatch(self, task, state, cohort, key):
+        chains = cohort.settings["chain"]
+        return ModelMessage(PerClient([state.walking.get(chain, state.model) for chain in chains]))
+
+    def begin(self, state, cohort):
+        return ChainAcc(dict(zip(cohort.ids, cohort.settings["chain"], strict=True)), state.walking)
+
+    def fold(self, acc, client, sent, reply):
+        here = tree_map(torch.add, sent.model, reply.payload.update)
+        return acc._replace(arrived={**acc.arrived, acc.chain_of[client]: here})
+
+    def finish(self, task, state, acc, key):
+        ends = list(acc.arrived.values())
+        mean = tree_map(lambda *x: torch.stack(x).double().mean(0).float(), *ends)
+        return Chains(mean, acc.arrived), {"chains": len(ends)}
+
+    def model(self, state):
+        return state.model
+
+    @property
+    def batching(self):
+        return self.local.batching
+
+    def client_update(self, task, memory, message, data, context):
+        return memory, train(self, task, message, data, context)
+
+
+# ---- replies that are not models: candidates down, losses up, as in FSI
+
+
+class Swarm(NamedTuple):
+    best: Weights
+    loss: Tensor
+
+
+class Candidates(NamedTuple):
+    candidates: list[Weights]
+
+
+class Losses(NamedTuple):
+    losses: Tensor
+
+
+class LossAcc(NamedTuple):
+    candidates: list[Weights]
+    total: Tensor
+    samples: float
+
+
+@dataclass(frozen=True)
+class Guess(Method):
+    """Random search: the server tries steps, the clients say how good they are."""
+
+    tries: int = 8
+
+    def init(self, task, key):
+        return Swarm(task.init(key), torch.tensor(torch.inf, dtype=torch.float64))
+
+    def dispatch(self, task, state, cohort, key):
+        noise = key.torch()
+        steps = [
+            tree_map(lambda p: p + 0.3 * torch.randn(p.shape, generator=noise), state.best)
+            for _ in range(self.tries)
+        ]
+        return Candidates(steps)
+
+    def begin(self, state, cohort):
+        return LossAcc([], torch.zeros(self.tries, dtype=torch.float64), 0.0)
+
+    def fold(self, acc, client, sent, reply):
+        weight = float(reply.weight)
+        return LossAcc(sent.candidates, acc.total + weight * reply.payload.losses, acc.samples + weight)
+
+    def finish(self, task, state, acc, key):
+        losses = acc.total / acc.samples
+        found = int(losses.argmin())
+        if losses[found] >= state.loss:
+            return state, {"best_loss": state.loss}
+        return Swarm(acc.candidates[found], losses[found]), {"best_loss": losses[found]}
+
+    def model(self, state):
+        return state.best
+
+    def client_update(self, task, memory, message, data, context):
+        x, y = data.all
+        with torch.no_grad():
+            losses = torch.stack([task.losses(w, x, y).sum(1).mean() for w in message.candidates])
+        return memory, Reply(Losses(losses.double()), torch.tensor(float(data.count)), {})
+
+
+# ---- replies that must be seen all at once: a coordinate-wise median
+
+
+@dataclass(frozen=True)
+class Median(Method):
+    local: Sgd = field(default_factory=Sgd)
+
+    def init(self, task, key):
+        return Server(task.init(key))
+
+    def dispatch(self, task, state, cohort, key):
+        return ModelMessage(state.model)
+
+    def begin(self, state, cohort):
+        return Gather()
+
+    def fold(self, acc, client, sent, reply):
+        return acc.add(client, sent, reply)
+
+    def finish(self, task, state, acc, key):
+        updates = [reply.payload.update for _, _, reply in acc.replies]
+        step = tree_map(lambda *x: torch.stack(x).quantile(0.5, dim=0), *updates)
+        return Server(tree_map(torch.add, state.model, step)), {"seen": len(updates)}
+
+    def model(self, state):
+        return state.model
+
+    @property
+    def batching(self):
+        return self.local.batching
+
+    def client_update(self, task, memory, message, data, context):
+        return memory, train(self, task, message, data, context)
+
+
+# ---- newcomers that tell of themselves: a model a cluster, chosen by the commonest label
+
+
+class Homes(NamedTuple):
+    models: list[Weights]
+    home: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class ByLabel(Method):
+    asks_profile: ClassVar[bool] = True
+
+    local: Sgd = field(default_factory=Sgd)
+
+    def init(self, task, key):
+        return Homes([task.init(key) for _ in range(task.classes)], {})
+
+    def profile(self, task, data, key):
+        return data.label_counts
+
+    def admit(self, state, profiles):
+        homes = {client: int(counts.argmax()) for client, counts in profiles.items()}
+        return state._replace(home={**state.home, **homes})
+
+    def dispatch(self, task, state, cohort, key):
+        return ModelMessage(PerClient([state.models[state.home[client]] for client in cohort.ids]))
+
+    def serve(self, state, cohort):
+        return self.dispatch(None, state, cohort, None)
+
+    def begin(self, state, cohort):
+        return Gather()
+
+    def fold(self, acc, client, sent, reply):
+        return acc.add(client, sent, reply)
+
+    def finish(self, task, state, acc, key):
+        models = list(state.models)
+        for client, sent, reply in acc.replies:
+            models[state.home[client]] = tree_map(torch.add, sent.model, reply.payload.update)
+        return state._replace(models=models), {"clusters": state.home}
+
+    def model(self, state):
+        return None
+
+    def models(self, state):
+        return {str(i): model for i, model in enumerate(state.models)}
+
+    @property
+    def batching(self):
+        return self.local.batching
+
+    def client_update(self, task, memory, message, data, context):
+        return memory, train(self, task, message, data, context)
+
+
+# ---- settings by client: a selector that hands out bits, a codec that keeps to them and feeds errors back
+
+
+@dataclass(frozen=True)
+class Bits(Selector):
+    """Small clients get two bits, large ones eight."""
+
+    asks_profile: ClassVar[bool] = True
+
+    def init(self):
+        return {}
+
+    def profile(self, data):
+        return data.count
+
+    def admit(self, state, profiles):
+        return {**state, **profiles}
+
+    def select(self, state, available, key):
+        bits = tuple(2 if state[client] < 40 else 8 for client in available)
+        return Cohort(tuple(available), {"bits": bits}, len(available))
+
+
+class Levels(NamedTuple):
+    codes: Tensor
+    least: Tensor
+    step: Tensor
+
+
+@dataclass(frozen=True)
+class Grid(Codec):
+    """Uniform levels, as many as the setting's bits allow; what was lost is added next time."""
+
+    remembers: ClassVar[bool] = True
+
+    def encode(self, tree, *, setting=None, key=None, reference=None, memory=None):
+        if not setting or "bits" not in setting or not isinstance(tree, ModelUpdate):
+            return Packet(tree), memory
+        wanted = tree if memory is None else tree_map(torch.add, tree, memory)
+        packet = Packet(tree_map(lambda x: _levels(x, setting["bits"]), wanted))
+        return packet, subtract(wanted, self.decode(packet))
+
+    def decode(self, packet, reference=None):
+        return tree_map(
+            lambda leaf: leaf.least + leaf.codes * leaf.step if isinstance(leaf, Levels) else leaf,
+            packet.content,
+            is_leaf=lambda node: isinstance(node, Levels),
+        )
+
+
+def _levels(x, bits):
+    least, step = x.min(), ((x.max() - x.min()) / (2**bits - 1)).clamp(min=1e-12)
+    return Levels(((x - least) / step).round().to(torch.uint8), least, step)
