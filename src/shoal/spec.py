@@ -58,6 +58,22 @@ class TaskSpec:
     loss: LossName | None = None  # by default what suits the data set and the model
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        known = arguments(choose(DATASET, self.dataset, "task.dataset")) | arguments(
+            choose(MODEL, self.model, "task.model")
+        )
+        for name in self.options:
+            if name not in known:
+                raise unknown(
+                    f"task.{name}", name, {*known, "dataset", "model", "loss"}, "key", prefix="task."
+                )
+        filled = {name: self.options.get(name, argument.default) for name, argument in known.items()}
+        for name, value in filled.items():
+            if value is MISSING:
+                raise SpecError(f"task.{name} is missing; give it a value")
+            filled[name] = convert(value, known[name].type, f"task.{name}", CATALOGUES)
+        object.__setattr__(self, "options", filled)
+
 
 @dataclass(frozen=True)
 class Evaluate:
@@ -176,29 +192,7 @@ def _task(table: Any) -> TaskSpec:
         for name, value in table.items()
         if name in own
     }
-    task = TaskSpec(**values)
-    options = task_arguments(task)
-    given = {name: value for name, value in table.items() if name not in own}
-    for name in given:
-        if name not in options:
-            raise unknown(f"task.{name}", name, own.keys() | options.keys(), "key", prefix="task.")
-    merged = {
-        name: convert(given[name], argument.type, f"task.{name}", CATALOGUES)
-        if name in given
-        else argument.default
-        for name, argument in options.items()
-    }
-    for name, value in merged.items():
-        if value is MISSING:
-            raise SpecError(f"task.{name} is missing; give it a value")
-    return TaskSpec(task.dataset, task.model, task.loss, merged)
-
-
-def task_arguments(task: TaskSpec) -> dict[str, Any]:
-    """The options of the chosen data set and model."""
-    return arguments(choose(DATASET, task.dataset, "task.dataset")) | arguments(
-        choose(MODEL, task.model, "task.model")
-    )
+    return TaskSpec(**values, options={name: value for name, value in table.items() if name not in own})
 
 
 def load_table(path: Path) -> Table:
