@@ -251,7 +251,8 @@ for command, listed in {
 def _described(chosen: Spec) -> str:
     fields = write(chosen.partition, CATALOGUES)
     kind = fields.pop("kind")
-    return " ".join([kind, *(f"{name} = {value}" for name, value in fields.items() if name != "clients")])
+    told = ", ".join(f"{name} = {value}" for name, value in fields.items() if name != "clients")
+    return f"{kind} ({told})" if told else kind
 
 
 def _draw(counts: np.ndarray, title: str, path: Path) -> None:
