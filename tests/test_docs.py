@@ -1,0 +1,255 @@
+"""What the documentation shows is run, resolved or looked up."""
+
+import re
+import shlex
+import sys
+import tomllib
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import shoal
+from shoal import compare
+from shoal.attacks import ATTACKS
+from shoal.cli import app
+from shoal.codecs import CODECS
+from shoal.config import arguments
+from shoal.data import DATASETS
+from shoal.data.partitions import PARTITIONS
+from shoal.methods import METHODS
+from shoal.models import MODELS
+from shoal.parts.local import Sgd
+from shoal.selectors import SELECTORS
+from shoal.spec import (
+    Checkpoint,
+    EngineSpec,
+    Evaluate,
+    Spec,
+    from_table,
+    load_table,
+    to_table,
+    with_method,
+    with_settings,
+)
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(p.relative_to(ROOT) for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
+EXAMPLES = sorted(p.relative_to(ROOT) for p in ROOT.glob("examples/*.toml"))
+FETCHED = {"heart_disease"}  # data sets whose examples need files that may not be there
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch):
+    """As the command line does: modules of the current directory can be named."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def text_of(page):
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page, language):
+    """The code blocks of a language; `toml fragment` and the like are another language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text_of(page), re.DOTALL | re.MULTILINE)
+
+
+def every(language):
+    found = [(page, n, block) for page in PAGES for n, block in enumerate(blocks(page, language))]
+    return pytest.mark.parametrize("block", [b for _, _, b in found], ids=[f"{p}-{n}" for p, n, _ in found])
+
+
+# -- specs
+
+
+@every("toml")
+def test_specs_resolve(block):
+    spec = from_table(tomllib.loads(block))
+    assert from_table(to_table(spec)) == spec
+
+
+def test_the_defaults_are_those_of_the_page():
+    shown = to_table(from_table(tomllib.loads(blocks("docs/spec.md", "toml")[0])))
+    assert shown["selector"].pop("fraction") == 0.1  # what no field at all means
+    assert shown == to_table(Spec())
+
+
+@pytest.mark.parametrize("part", [Sgd, Evaluate, Checkpoint, EngineSpec])
+def test_every_field_is_on_the_page(part):
+    for name, argument in arguments(part).items():
+        (row,) = re.findall(rf"^\| `{name}` \| (.*?) \|", section(part), re.MULTILINE)
+        if isinstance(argument.default, int | float) and not isinstance(argument.default, bool):
+            assert float(row) == argument.default
+
+
+def section(part):
+    title = {Sgd: "local", Evaluate: "evaluate", Checkpoint: "checkpoint", EngineSpec: "engine"}[part]
+    return text_of("docs/spec.md").split(f"## [{title}]")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize(
+    "catalogue",
+    [METHODS, PARTITIONS, SELECTORS, CODECS, ATTACKS],
+    ids=["methods", "partitions", "selectors", "codecs", "attacks"],
+)
+def test_every_entry_and_its_fields_are_on_the_page(catalogue):
+    for name, entry in catalogue.items():
+        rows = re.findall(rf"^\| `{name}` \|.*$", text_of("docs/spec.md"), re.MULTILINE)
+        for field, argument in arguments(entry).items():
+            if field == "local":
+                continue
+            assert any(f"`{field}`" in row for row in rows), f"{name}.{field}"
+            if isinstance(argument.default, int | float):
+                assert any(f"`{field}` = {argument.default}" in row for row in rows), f"{name}.{field}"
+
+
+# -- commands
+
+
+def commands(page):
+    """The `shoal` commands of a page as lists of arguments, without comments and variables."""
+    for block in blocks(page, "sh"):
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                words.pop(0)
+            if words[:1] == ["shoal"]:
+                yield words[1:]
+
+
+SHOWN = [(page, words) for page in PAGES for words in commands(page)]
+
+
+@pytest.mark.parametrize(
+    "words", [w for _, w in SHOWN], ids=[f"{p}-{w[0]}-{i}" for i, (p, w) in enumerate(SHOWN)]
+)
+def test_commands_exist_and_their_specs_resolve(words, tmp_path):
+    name, *rest = words
+    given = COMMANDS[name].make_context(name, list(rest)).params  # refuses what it does not know
+    table = load_table(given["spec"]) if given.get("spec") else {}
+    if name == "compare":
+        seeds = [int(seed) for seed in given["seeds"].split(",")]
+        assert compare.plan(given["names"], table, given["settings"] or [], seeds, tmp_path)
+    elif name in ("run", "partition"):
+        table = with_method(table, given["method"]) if given.get("method") else table
+        assert from_table(with_settings(table, given["settings"] or []))
+
+
+def test_commands_are_shown():
+    assert {words[0] for _, words in SHOWN} >= {"run", "compare", "partition", "resume", "report", "methods"}
+
+
+def test_make_knows_what_the_readme_says():
+    targets = re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE)
+    shown = re.findall(r"^make (\w+)$", text_of("README.md") + text_of("CONTRIBUTING.md"), re.MULTILINE)
+    assert {"demo", "test"} <= set(shown) <= set(targets)
+
+
+# -- Python
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/extending.md"])
+def test_python_runs(page, monkeypatch):
+    module = types.ModuleType("shown")
+    monkeypatch.setitem(sys.modules, "shown", module)
+    assert blocks(page, "python")
+    for number, block in enumerate(blocks(page, "python")):
+        exec(compile(block, f"{page}, Python block {number}", "exec"), module.__dict__)
+
+
+def test_the_readme_shows_the_examples_themselves():
+    assert text_of("examples/new_method.py") in blocks("README.md", "python")
+    assert text_of("examples/own.toml") in blocks("README.md", "toml")
+
+
+# -- examples
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=str)
+def test_examples_run(path):
+    table = load_table(path)
+    spec = from_table(table)
+    if spec.task.dataset not in FETCHED:
+        small = ["rounds=1", "evaluate.clients=4"]
+        assert shoal.run(from_table(with_settings(table, small))).final_accuracy is not None
+
+
+def test_the_new_method_goes_on_after_a_crash(tmp_path):
+    class CrashError(Exception):
+        pass
+
+    def crash(record):
+        if record["round"] == 2:
+            raise CrashError
+
+    small = ["rounds=4", "task.dataset=digits", "task.model=linear", "partition.clients=20"]
+    spec = from_table(with_settings(load_table(Path("examples/new_method.toml")), small))
+    with pytest.raises(CrashError):
+        shoal.run(spec, tmp_path / "run", watcher=crash)
+    assert shoal.resume(tmp_path / "run").weights_sha256 == shoal.run(spec).weights_sha256
+
+
+# -- pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_lead_somewhere(page):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", text_of(page)):
+        if target.startswith(("http://", "https://")):
+            continue
+        there = (ROOT / page).parent / target if target else ROOT / page
+        assert there.exists(), target
+        if anchor:
+            assert anchor in anchors(there), f"{target}#{anchor}"
+
+
+def anchors(page):
+    """The headings as GitHub names them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_method_has_a_page_and_every_page_a_method():
+    assert {p.stem for p in (ROOT / "docs/methods").glob("*.md")} == set(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_methods_page_has_its_fields_and_a_result(name):
+    page = f"docs/methods/{name}.md"
+    for field in set(arguments(METHODS[name])) - {"local"}:
+        assert re.search(rf"^\| `{field}` \|", text_of(page), re.MULTILINE), field
+    for heading in ("Equations", "Fields", "What we tested it against", "A result", "When to use it"):
+        assert f"## {heading}\n" in text_of(page)
+    assert blocks(page, "sh")
+
+
+@pytest.mark.parametrize(
+    ("row", "catalogue"),
+    [
+        ("methods", METHODS),
+        ("data sets", DATASETS),
+        ("models", MODELS),
+        ("partitions", PARTITIONS),
+        ("selectors", SELECTORS),
+        ("codecs", CODECS),
+        ("attacks", ATTACKS),
+    ],
+)
+def test_the_readme_names_all_there_is(row, catalogue):
+    (cell,) = re.findall(rf"^\| {row} \| (.*) \|$", text_of("README.md"), re.MULTILINE)
+    named = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", cell))
+    assert sorted(named) == sorted(catalogue)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_data_set_is_described(name):
+    assert re.search(rf"^\| `{name}` \|", text_of("docs/data.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_every_partition_is_described(kind):
+    assert f"\n**{kind}.** " in text_of("docs/data.md")
