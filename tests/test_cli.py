@@ -223,3 +223,26 @@ def test_help_of_every_command(call):
     for command in ("run", "resume", "compare", "partition", "report", "methods", "attacks"):
         assert command in out
         assert call(command, "--help")[0] == 0
+
+
+def test_version(call):
+    code, out, _ = call("--version")
+    assert code == 0
+    assert out.startswith("shoal 0.")
+
+
+def test_refused_replies_are_said(call):
+    code, _, err = call("run", "toy.toml", "--set", "local.lr=1e30")
+    assert code == 0
+    assert "replies were refused, the first because its numbers are not finite" in " ".join(err.split())
+
+
+def test_compare_with_fields_of_the_spec(call, tmp_path):
+    code, _, _ = call(
+        "compare", "fedavg:local.lr=0.01", "--spec", "toy.toml", "--seeds", "0", "--out", "both"
+    )
+    assert code == 0
+    assert "lr = 0.01" in (tmp_path / "both" / "fedavg-local.lr=0.01-seed0" / "spec.toml").read_text()
+    code, _, err = call("compare", "fedavg", "--spec", "toy.toml", "--set", "seed=5")
+    assert code == 2
+    assert "takes its seeds from --seeds" in err

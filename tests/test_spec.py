@@ -70,7 +70,7 @@ def test_objects_are_taken_as_they_are():
         ({"task": 3}, "task must be a table, got 3"),
         ({"partition": {"kind": "dirichlet", "beta": 0}}, r"\[partition\] beta must be > 0, got 0"),
         ({"partition": {"kind": "dirichlett"}}, r"unknown partition dirichlett; did you mean dirichlet\?"),
-        ({"partition": {"clients": 3}}, "partition needs a kind"),
+        ({"attack": {"fraction": 0.3}}, "attack needs a name"),
         ({"local": {"lr": "fast"}}, "local.lr must be a number, got 'fast'"),
         ({"local": {"lr": -1}}, r"\[local\] lr must be > 0, got -1"),
         ({"local": 3}, "local must be a table, got 3"),
@@ -125,6 +125,21 @@ def test_settings():
             with_settings({}, [bad])
     with pytest.raises(SpecError, match="seed is a value, not a table"):
         with_settings({"seed": 1}, ["seed.x=1"])
+
+
+def test_a_parts_fields_can_be_set_without_its_name():
+    assert from_table({"partition": {"beta": 0.7}}).partition.beta == 0.7
+    assert from_table({"selector": {"count": 3}}).selector.count == 3
+    assert from_table(with_settings({"method": "fedprox"}, ["method.mu=3"])).method.mu == 3
+
+
+def test_a_part_of_another_kind_keeps_the_fields_it_knows():
+    tables = {"partition": {"kind": "dirichlet", "clients": 7, "beta": 0.3}}
+    changed = with_settings(tables, ["partition.kind=iid"])
+    assert changed == {"partition": {"kind": "iid", "clients": 7}}
+    assert with_settings(changed, ["partition.kind=iid", "partition.clients=9"])["partition"]["clients"] == 9
+    with pytest.raises(SpecError, match="unknown partition iidd"):
+        with_settings(tables, ["partition.kind=iidd"])
 
 
 def test_another_method_keeps_only_its_own_fields():

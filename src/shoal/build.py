@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ from torch import nn
 
 from shoal.config import arguments, choose
 from shoal.core.data import Dataset, Shards
-from shoal.core.engine import ClientSide
+from shoal.core.engine import ClientSide, stage
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.method import Method, Recipe
@@ -38,10 +39,12 @@ class Setup(NamedTuple):
 def build(spec: Spec) -> Setup:
     """Everything that a run needs."""
     dataset, shards = deal(spec)
+    dataset = moved(dataset, spec.engine.device)
     spec.selector.check(len(shards))
     task = make_task(spec.task, dataset, spec.engine.device)
     key = Key.from_seed(spec.seed)
     method = as_method(spec.method)
+    _check_batches(task, method)
     holdings = Simulated(dataset, shards, key.fold("holdings"))
     attackers = spec.attack.attackers(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = ClientSide(task, method, spec.selector, spec.codec, holdings, key, judge, spec.attack, attackers)
@@ -52,11 +55,22 @@ def build(spec: Spec) -> Setup:
 
 def deal(spec: Spec) -> tuple[Dataset, Shards]:
     """The data set, and who holds what of it."""
-    dataset = load_dataset(spec.task, spec.engine.device)
+    dataset = load_dataset(spec.task)
     try:
         return dataset, spec.partition.split(dataset, Key.from_seed(spec.seed).fold("partition"))
     except SpecError as error:
         raise SpecError(f"[partition] {error}") from None
+
+
+def moved(dataset: Dataset, device: str) -> Dataset:
+    """The data set on another device."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise SpecError(f'engine.device = {device!r} cannot be used: {reason}; use "cpu"') from None
+    names = ("x_train", "y_train", "x_test", "y_test")
+    return replace(dataset, **{name: getattr(dataset, name).to(device) for name in names})
 
 
 def as_method(entry: Method | Recipe) -> Method:
@@ -64,24 +78,23 @@ def as_method(entry: Method | Recipe) -> Method:
     return entry.method() if isinstance(entry, Recipe) else entry
 
 
-def load_dataset(task: TaskSpec, device: str) -> Dataset:
-    """The data set, on the device."""
+def load_dataset(task: TaskSpec) -> Dataset:
+    """The data set, checked."""
     loader = choose(DATASET, task.dataset, "task.dataset")
-    dataset = loader(**_options(loader, task.options))
+    dataset = _called(loader, "task.dataset", (), task.options)
     if not isinstance(dataset, Dataset):
         raise SpecError(
             f"task.dataset = {task.dataset!r} returned a {type(dataset).__name__}; "
             "it must return a shoal.Dataset"
         )
-    _check_device(device)
-    tensors = ("x_train", "y_train", "x_test", "y_test")
-    return replace(dataset, **{name: getattr(dataset, name).to(device) for name in tensors})
+    dataset.check()
+    return dataset
 
 
 def make_task(spec: TaskSpec, dataset: Dataset, device: str = "cpu") -> Task:
     """The model, fitted to the data set's shapes, with the loss that suits both."""
     builder = choose(MODEL, spec.model, "task.model")
-    build = partial(_module, builder, dataset.shape, dataset.classes, _options(builder, spec.options))
+    build = partial(_module, builder, dataset.shape, dataset.classes, spec.options)
     with Key.from_seed(0).seeded():
         probe = build()
     natural = DEFAULT_LOSS.get(spec.model, "cross_entropy") if dataset.classes else "squared_error"
@@ -95,7 +108,7 @@ def make_task(spec: TaskSpec, dataset: Dataset, device: str = "cpu") -> Task:
 def _module(
     builder: Callable[..., nn.Module], shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
 ) -> nn.Module:
-    module = builder(shape, classes, **options)
+    module = _called(builder, "task.model", (shape, classes), options)
     if not isinstance(module, nn.Module):
         raise SpecError(
             f"the model function {builder.__name__} returned a {type(module).__name__}, not a module"
@@ -103,13 +116,20 @@ def _module(
     return own_dropout(module)
 
 
-def _options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: options[name] for name in arguments(function) if name in options}
-
-
-def _check_device(device: str) -> None:
+def _called(
+    function: Callable[..., Any], path: str, given: tuple[Any, ...], options: Mapping[str, Any]
+) -> Any:
+    """Call a data set's or a model's function, with those of the options that are its own."""
+    mine = {name: options[name] for name in arguments(function) if name in options}
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).split("\n")[0]
-        raise SpecError(f'engine.device = {device!r} cannot be used: {reason}; use "cpu"') from None
+        inspect.signature(function).bind(*given, **mine)
+    except TypeError as error:
+        wanted = "shape, classes and keyword options" if given else "nothing but keyword options"
+        raise SpecError(f"{path}: {function.__name__} must take {wanted} ({error})") from None
+    with stage(f"{path}: {function.__name__}", None, 0):
+        return function(*given, **mine)
+
+
+def _check_batches(task: Task, method: Method) -> None:
+    if task.batch_norms and method.batching is not None and method.batching.batch == 1:
+        raise SpecError("[local] batch must be at least 2 for a model with BatchNorm, got 1")

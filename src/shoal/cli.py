@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,11 +46,18 @@ SHORT_TITLES = {  # of the columns that fit into a terminal
     "final_mse": "MSE",
     "max_accuracy": "Max %",
     "mean_client_accuracy": "Clients %",
-    "worst_client_accuracy": "Worst 10th %",
+    "worst_client_accuracy": "Worst %",
     "bytes_up": "Up",
     "seconds": "Time",
 }
 MOST_DRAWN = 1000  # clients; more would be thinner than a pixel
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"shoal {version('shoal')}")
+        raise typer.Exit
+
 
 app = typer.Typer(
     help="Federated learning between clients that are nothing alike.",
@@ -71,6 +79,15 @@ JsonFlag = Annotated[
 OutFolder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Where to write; it must be new.")
 ]
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    """Federated learning between clients that are nothing alike."""
 
 
 def main() -> None:
@@ -116,7 +133,7 @@ def run(
     """Run a federation and write its record, model and report."""
     chosen = from_table(_table(spec, method, settings, engine))
     folder = out or _free_folder(f"{chosen.method_name}-{chosen.task.dataset}")
-    with _interruptible(folder), bars() as shown:
+    with _interruptible(f"go on with: shoal resume {folder}"), bars() as shown:
         run_spec(chosen, folder, shown.add(chosen.method_name, chosen.rounds))
     _show_run(folder, json)
 
@@ -131,7 +148,7 @@ def resume(
     if folder.finished:
         stderr().print(f"{directory} is finished: nothing to do")
     else:
-        with _interruptible(directory), bars() as shown:
+        with _interruptible(f"go on with: shoal resume {directory}"), bars() as shown:
             resume_run(directory, shown.add(chosen.method_name, chosen.rounds))
     _show_run(directory, json)
 
@@ -154,7 +171,7 @@ def compare(
     folder = out or _free_folder("compare")
     table = {} if spec is None else load_table(spec)
     cells = comparison.plan(names, table, settings or [], _numbers(seeds), folder)
-    with bars() as shown:
+    with _interruptible("the same command goes on where it was"), bars() as shown:
         watchers = {
             cell.directory: shown.add(f"{cell.label}, seed {cell.spec.seed}", cell.spec.rounds)
             for cell in cells
@@ -190,9 +207,9 @@ def partition(
         raise SpecError(f"--out {out} must end in one of {', '.join(PICTURES)}")
     chosen = from_table(_table(spec, None, settings))
     dataset, shards = deal(chosen)
-    counts = label_matrix(dataset, shards, range(len(shards)))
+    counts = label_matrix(dataset, shards, range(len(shards) if json else min(len(shards), MOST_DRAWN)))
     if out is not None:
-        _draw(counts, f"{chosen.task.dataset}, {_described(chosen)}", out)
+        _draw(counts[:MOST_DRAWN], len(shards), f"{chosen.task.dataset}, {_described(chosen)}", out)
     if json:
         print(to_json({"clients": len(shards), "classes": dataset.classes, "counts": counts.tolist()}))
     else:
@@ -219,7 +236,7 @@ def _lister(catalogue: Catalogue) -> Any:
             print(to_json({name: {"summary": summary_line(e), "fields": _fields(e)} for name, e in entries}))
             return
         rows = [[name, summary_line(e), _told(_fields(e))] for name, e in entries]
-        show_table("", [catalogue.kind.capitalize(), "What it is", "Fields and defaults"], rows)
+        show_table(None, [catalogue.kind.capitalize(), "What it is", "Fields and defaults"], rows)
 
     return show
 
@@ -255,15 +272,14 @@ def _described(chosen: Spec) -> str:
     return f"{kind} ({told})" if told else kind
 
 
-def _draw(counts: np.ndarray, title: str, path: Path) -> None:
+def _draw(counts: np.ndarray, clients: int, title: str, path: Path) -> None:
     from shoal.report.charts import partition_picture  # matplotlib is slow to import
 
-    shown = counts[:MOST_DRAWN]
-    if len(shown) < len(counts):
-        title += f" (the first {len(shown):,} of {len(counts):,} clients)"
+    if len(counts) < clients:
+        title += f" (the first {len(counts):,} of {clients:,} clients)"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partition_picture(shown, [], title).savefig(path)
+        partition_picture(counts, [], title).savefig(path)
     except OSError as error:
         raise SpecError(f"{path} cannot be written: {error.strerror}; choose another --out") from None
 
@@ -280,12 +296,12 @@ def _spread(stat: Stat | None) -> dict[str, float] | None:
 
 
 @contextmanager
-def _interruptible(folder: Path) -> Iterator[None]:
+def _interruptible(cure: str) -> Iterator[None]:
     """Ctrl-C ends a run without losing it, and says how to go on."""
     try:
         yield
     except KeyboardInterrupt:
-        complain(f"stopped; go on with: shoal resume {folder}")
+        complain(f"stopped; {cure}")
         sys.exit(130)
 
 
@@ -296,5 +312,10 @@ def _show_run(folder: Path, json: bool) -> None:
         return
     (row,) = comparison_rows([view])
     rows = [[column.title, stat_text(m, row.stat(m))] for m, column in shown_columns([row]).items()]
-    show_table(f"{view.label}, {view.summary['rounds']} rounds", [], rows)
+    rounds = view.summary["rounds"]
+    show_table(f"{view.label}, {rounds} round{'s' if rounds > 1 else ''}", [], rows)
+    if view.summary["rejected"]:
+        first = next(r["rejected"][0]["reason"] for r in view.rounds if r["rejected"])
+        refused = f"{view.summary['rejected']} replies were refused, the first because {first}"
+        stderr().print(f"Warning: {refused}; rounds.jsonl names the clients")
     stdout().print(f"Report: {folder / REPORT}", soft_wrap=True)

@@ -27,10 +27,12 @@ def plan(
 ) -> list[Cell]:
     """All runs, checked before the first one starts.
 
-    A name may carry fields of its method: `fedprox:mu=0.1,weights=uniform`.
+    A name may carry fields of its method, or of the spec: `fedprox:mu=0.1,local.lr=0.01`.
     """
     if len(set(names)) < len(names):
         raise SpecError(f"every method must be named once, got {' '.join(names)}")
+    if any(setting.split("=")[0].strip() == "seed" for setting in settings):
+        raise SpecError("a comparison takes its seeds from --seeds, not from --set seed")
     if not seeds or len(set(seeds)) < len(seeds):
         raise SpecError(
             f"seeds must be different whole numbers such as 0,1,2; got {','.join(map(str, seeds))}"
@@ -47,8 +49,8 @@ def plan(
 
 def _split(label: str) -> tuple[str, list[str]]:
     """The method's name, and its own fields as settings."""
-    name, *rest = re.split(r"[:,](?=[A-Za-z_]\w*=)", label)
-    return name, [f"method.{field}" for field in rest]
+    name, *rest = re.split(r"[:,](?=[A-Za-z_][\w.]*=)", label)
+    return name, [field if "." in field.split("=")[0] else f"method.{field}" for field in rest]
 
 
 def play(cells: Sequence[Cell], watch: Callable[[Cell], Watcher | None]) -> None:

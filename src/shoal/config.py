@@ -42,8 +42,11 @@ def arguments(constructor: Callable[..., Any]) -> dict[str, Argument]:
     if dataclasses.is_dataclass(constructor):
         defaults = {f.name: _default(f) for f in dataclasses.fields(constructor) if f.init}
         return {name: Argument(hints[name], default) for name, default in defaults.items()}
-    options = inspect.signature(constructor).parameters.values()
-    return {p.name: Argument(hints[p.name], p.default) for p in options if p.kind is p.KEYWORD_ONLY}
+    options = [p for p in inspect.signature(constructor).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for option in options:
+        if option.name not in hints:
+            raise SpecError(f"the option {option.name} of {constructor.__name__} needs a type annotation")
+    return {p.name: Argument(hints[p.name], p.default) for p in options}
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -100,7 +103,7 @@ def _imported(name: str, path: str) -> Callable[..., Any]:
 
 def unknown(shown: str, name: str, valid: Collection[str], kind: str, prefix: str = "") -> SpecError:
     """An error for a name that does not exist, with the nearest one that does."""
-    near = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, valid, n=1, cutoff=0.6)
     cure = f"did you mean {prefix}{near[0]}?" if near else f"there are: {', '.join(sorted(valid)) or 'none'}"
     return SpecError(f"unknown {kind} {shown}; {cure}")
 
@@ -144,6 +147,8 @@ def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalog
         return read(wanted, value, path, catalogues)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if value != value:
+        raise SpecError(f"{path} must be a number, got nan")
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         raise SpecError(f"{path} must be {_spoken(wanted)}, got {value!r}")
     return value
@@ -151,7 +156,7 @@ def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalog
 
 def _spoken(wanted: type) -> str:
     names = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
-    return names.get(wanted, f"a {wanted.__name__}")
+    return names.get(wanted, "a table")
 
 
 def write(value: Any, catalogues: Mapping[Any, Catalogue]) -> Any:

@@ -64,6 +64,12 @@ class RunDirectory:
         """Whether the run came to its end."""
         return (self.path / SUMMARY).exists()
 
+    def remove(self) -> None:
+        """Undo `create`."""
+        for name in (SPEC, ROUNDS):
+            (self.path / name).unlink()
+        self.path.rmdir()
+
     def append_round(self, record: Mapping[str, Any]) -> None:
         """Add a line to the record."""
         with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
@@ -101,7 +107,7 @@ class RunDirectory:
         latest = {"round": progress.round, "progress": name, "environment": environment}
         write_whole(folder / "latest.json", json.dumps(latest).encode())
         wanted = {_memory_name(client, version) for client, version in progress.accepted.items()}
-        for stale in (*folder.glob("progress-*"), *(folder / "memory").iterdir()):
+        for stale in (*folder.glob("progress-*"), *folder.glob(".*.part"), *(folder / "memory").iterdir()):
             if stale.name != name and stale.name not in wanted:
                 stale.unlink()
 
@@ -147,6 +153,11 @@ def write_whole(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def named_weights(models: Mapping[str, Weights]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from shoal.build import Setup, build
-from shoal.core.errors import SpecError
+from shoal.core.errors import SpecError, StageError
 from shoal.core.tree import to_bytes
 from shoal.core.types import Cohort, Version, message_for
 from shoal.directory import REPORT, RunDirectory, named_weights, weights_sha256
@@ -56,6 +56,8 @@ class Result:
         """The global model, or the one that a client would use, as an ordinary module in evaluation mode."""
         federation, progress = self._setup.federation, self._progress
         if client is not None:
+            if not 0 <= client < len(self._setup.shards):
+                raise SpecError(f"there is no client {client}; ids are 0 to {len(self._setup.shards) - 1}")
             cohort = Cohort((client,), {}, len(self._setup.shards))
             message = message_for(federation.method.serve(progress.state, cohort), 0)
             memory = federation.engine.memory(client, progress.accepted.get(client))
@@ -76,7 +78,13 @@ def run(
     with one_thread():
         setup = build(spec)
         directory = None if out is None else RunDirectory.create(Path(out), spec)
-        return _play(spec, setup, start(setup.federation), [], directory, watcher)
+        records: list[Record] = []
+        try:
+            return _play(spec, setup, start(setup.federation), records, directory, watcher)
+        except (StageError, SpecError):
+            if directory is not None and not records:
+                directory.remove()  # nothing is lost, and the next try finds its place free
+            raise
 
 
 def resume(path: str | Path, watcher: Watcher | None = None) -> Result:

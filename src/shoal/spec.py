@@ -14,7 +14,19 @@ import tomli_w
 from shoal.attacks import ATTACKS
 from shoal.codecs import CODECS
 from shoal.codecs.raw import Raw
-from shoal.config import MISSING, Catalogue, Table, arguments, choose, convert, part, read, unknown, write
+from shoal.config import (
+    MISSING,
+    Catalogue,
+    Table,
+    arguments,
+    choose,
+    convert,
+    part,
+    read,
+    tagged,
+    unknown,
+    write,
+)
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec
 from shoal.core.data import Partition
@@ -47,6 +59,9 @@ CATALOGUES: dict[Any, Catalogue] = {
     Term: Catalogue("term", TERMS),
     Aggregator: Catalogue("aggregator", AGGREGATORS),
 }
+
+PARTS = {"method": Method, "partition": Partition, "selector": Selector, "codec": Codec, "attack": Attack}
+TAGS = {name: CATALOGUES[protocol].tag for name, protocol in PARTS.items()}
 
 
 @dataclass(frozen=True)
@@ -159,7 +174,10 @@ def from_table(table: Mapping[str, Any]) -> Spec:
         elif name in ("seed", "rounds"):
             values[name] = convert(value, int, name, CATALOGUES)
         elif name not in ("method", "local"):
-            values[name] = convert(value, arguments(Spec)[name].type, name, CATALOGUES)
+            argument = arguments(Spec)[name]
+            if isinstance(value, dict):  # a part's own fields may be given without its name
+                value = {**tagged(argument.default, CATALOGUES), **value}
+            values[name] = convert(value, argument.type, name, CATALOGUES)
     values["method"] = _method(table.get("method", "fedavg"), table.get("local"))
     return Spec(**values)
 
@@ -227,11 +245,22 @@ def with_settings(table: Table, settings: Iterable[str]) -> Table:
             raise SpecError(f"--set {setting!r} must look like path.to.field=value, e.g. local.lr=0.1")
         inner = table
         for name in names[:-1]:
+            if isinstance(inner.get(name), str) and name in TAGS:  # a name alone is a part
+                inner[name] = {TAGS[name]: inner[name]}
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
                 raise SpecError(f"--set {setting!r}: {name} is a value, not a table")
-        inner[names[-1]] = _value(text.strip())
+        value = _value(text.strip())
+        if len(names) == 2 and names[1] == TAGS.get(names[0]):
+            table[names[0]] = inner = _of_another_kind(inner, CATALOGUES[PARTS[names[0]]], value)
+        inner[names[-1]] = value
     return table
+
+
+def _of_another_kind(table: Table, catalogue: Catalogue, name: Any) -> Table:
+    """What of a part's table another part of that kind understands too."""
+    known = arguments(choose(catalogue, name, f"{catalogue.kind}.{catalogue.tag}"))
+    return {field: value for field, value in table.items() if field in known}
 
 
 def with_method(table: Table, name: str) -> Table:

@@ -64,7 +64,7 @@ def _score(record: Mapping[str, Any]) -> str:
     return f"mse {record['mse']:.4g}" if record.get("mse") is not None else ""
 
 
-def show_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def show_table(title: str | None, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on stdout: texts to the left, numbers to the right; without a head if none is given."""
     table = Table(
         title=title,
@@ -77,7 +77,8 @@ def show_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -
     for position in range(len(rows[0]) if rows else len(head)):
         numeric = bool(rows) and all(not row[position][:1].isalpha() for row in rows)
         name = head[position] if head else ""
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        first = position == 0
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=first)
     for row in rows:
         table.add_row(*row)
     stdout().print(table)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.errors import SpecError
 from shoal.core.key import Key
 
 
@@ -32,6 +33,25 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
         return tuple(self.x_train.shape[1:])
+
+    def check(self) -> None:
+        """Raise `SpecError` if the arrays do not fit together."""
+        for part in ("train", "test"):
+            x, y = getattr(self, f"x_{part}"), getattr(self, f"y_{part}")
+            wanted = torch.int64 if self.classes else torch.float32
+            for name, value, dtype in ((f"x_{part}", x, torch.float32), (f"y_{part}", y, wanted)):
+                if not isinstance(value, Tensor) or value.dtype != dtype:
+                    found = value.dtype if isinstance(value, Tensor) else type(value).__name__
+                    raise SpecError(
+                        f"{name} of data set {self.name} must be a tensor of {dtype}, got {found}"
+                    )
+            if len(x) != len(y) or not len(x):
+                raise SpecError(f"data set {self.name} has {len(x)} samples and {len(y)} labels to {part}")
+            if self.classes and not 0 <= int(y.min()) <= int(y.max()) < self.classes:
+                found = f"{int(y.min())} to {int(y.max())}"
+                raise SpecError(
+                    f"labels of data set {self.name} must be 0 to {self.classes - 1}, got {found}"
+                )
 
 
 class Shards(ABC):

@@ -42,7 +42,7 @@ class Simulated(Holdings):
         if self.dataset.classes == 0:
             return self.common(client)
         y = self.dataset.y_train[torch.from_numpy(self.shards.indices(client))]
-        shares = torch.bincount(y, minlength=self.dataset.classes).numpy() / len(y)
+        shares = torch.bincount(y, minlength=self.dataset.classes).cpu().numpy() / len(y)
         return self._tested(_deal(self.dataset.y_test, shares, generator))
 
     def common(self, client: int) -> Data:
@@ -62,7 +62,7 @@ def _deal(labels: Tensor, shares: np.ndarray, generator: np.random.Generator) ->
     counts = np.floor(wanted).astype(np.int64)
     rest = TEST_SAMPLES - counts.sum()
     counts[np.argsort(counts - wanted, kind="stable")[:rest]] += 1
-    y = labels.numpy()
+    y = labels.cpu().numpy()
     picked = []
     for label in np.flatnonzero(counts):
         rows = np.flatnonzero(y == label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -37,7 +38,7 @@ class Sgd:
     decay: float = 0.99  # a round, with the exponential schedule
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
+        if not 0 < self.lr < math.inf:
             raise SpecError(f"lr must be > 0, got {self.lr:g}; 0.01 to 0.1 is usual")
         if not 0 <= self.momentum < 1:
             raise SpecError(f"momentum must be in [0, 1), got {self.momentum:g}; 0.5 or 0.9 is usual")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -40,7 +41,7 @@ class Proximal(Term):
     mu: float
 
     def __post_init__(self) -> None:
-        if self.mu < 0:
+        if not 0 <= self.mu < math.inf:
             raise SpecError(f"mu must be >= 0, got {self.mu:g}; FedProx's authors tried 0.001 to 1")
 
     def loss(self, step: Step) -> Tensor:
