@@ -24,6 +24,7 @@ lint: .venv/ready
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(TORCH) --constraint requirements.lock
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint requirements.lock
+	$(BIN)/python -c 'from shoal.kernels import warm_up; warm_up()'
 	touch $@
 
 # after a change of the dependencies: make clean, install without constraints, then this

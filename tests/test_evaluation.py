@@ -8,7 +8,7 @@ import shoal
 from shoal.core.key import Key
 from shoal.data.holdings import TEST_SAMPLES, Simulated
 from shoal.data.partitions import PARTITIONS
-from shoal.evaluation import fairness, measures
+from shoal.evaluation import Judge, fairness, measures
 
 ALL = ("accuracy", "balanced_accuracy", "f1", "auc")
 
@@ -114,3 +114,17 @@ def test_nobody_asked_nobody_judged():
     result = shoal.run(table(evaluate={"every": 1, "clients": 0}))
     assert result.mean_client_accuracy is None
     assert result.final_accuracy is not None
+
+
+def test_clients_of_one_model_are_judged_as_if_each_were_alone():
+    made = setup()
+    task, model = made.federation.task, made.federation.task.init(KEY)
+    shared = Judge()
+    for client in range(8):
+        data = made.side.holdings.test(client)
+        together, alone = shared(task, model, data), Judge()(task, model, data)
+        assert together["accuracy"] == alone["accuracy"]
+        torch.testing.assert_close(together["loss"], alone["loss"])
+    other = task.init(KEY.fold(1))
+    data = made.side.holdings.test(0)
+    torch.testing.assert_close(shared(task, other, data)["loss"], Judge()(task, other, data)["loss"])

@@ -45,11 +45,14 @@ class WireEngine(Engine):
             back = bytes(answer)
             assert len(back) == answer.nbytes
             reply = self._server.side.read(Packet.from_bytes(back))
-            answers[client] = Delivery(client, sent, reply, "", down, len(back), 0.0)
+            answers[client] = Delivery((client,), sent, reply, "", down, len(back), 0.0)
         yield from (answers[client] for client in cohort.ids)
 
     def memory(self, client, version) -> Memory:
         return self._client.fresh() if version is None else from_bytes(self._memories[client, version])
+
+    def close(self):
+        pass
 
     def restore(self, client, version, memory):
         self._memories[client, version] = to_bytes(memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,17 +20,19 @@ from shoal.core.key import Key
 from shoal.core.method import Method, Recipe
 from shoal.core.task import Task
 from shoal.data.holdings import Simulated
-from shoal.engines.local import LocalEngine
-from shoal.evaluation import judge
+from shoal.engines.local import LocalEngine, Mode, choose_mode, cores
+from shoal.evaluation import Judge
+from shoal.kernels.dense import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
 from shoal.models.layers import batch_norms, noise_shapes, own_dropout
-from shoal.spec import DATASET, MODEL, Spec, TaskSpec
+from shoal.spec import DATASET, MODEL, EngineSpec, Spec, TaskSpec
 
 
 class Setup(NamedTuple):
     """A federation, and what its numbers are judged and drawn by."""
 
+    spec: Spec  # with what was left open decided
     federation: Federation
     dataset: Dataset
     shards: Shards
@@ -45,12 +48,28 @@ def build(spec: Spec) -> Setup:
     key = Key.from_seed(spec.seed)
     method = as_method(spec.method)
     _check_batches(task, method)
+    if method.needs_exact and not spec.codec.transparent:
+        warnings.warn(f"with a lossy codec {method.needs_exact} in {spec.method_name}", stacklevel=2)
     holdings = Simulated(dataset, shards, key.fold("holdings"))
     attackers = spec.attack.attackers(len(shards), key.fold("attackers")) if spec.attack else frozenset()
-    side = ClientSide(task, method, spec.selector, spec.codec, holdings, key, judge, spec.attack, attackers)
-    engine = LocalEngine(side, shards)
+    side = ClientSide(task, method, spec.selector, spec.codec, holdings, key, Judge(), spec.attack, attackers)
+    mode = resolve_mode(spec.engine, side, shards)
+    engine = LocalEngine(side, shards, mode, spec.engine.workers or cores())
+    spec = replace(spec, engine=replace(spec.engine, mode=mode))
     federation = Federation(task, method, spec.selector, engine, key, side.remembers)
-    return Setup(federation, dataset, shards, side)
+    return Setup(spec, federation, dataset, shards, side)
+
+
+def resolve_mode(engine: EngineSpec, side: ClientSide, shards: Shards) -> Mode:
+    """How the local engine visits clients."""
+    if engine.mode == "auto":
+        return "serial" if engine.device != "cpu" else choose_mode(side, shards)
+    if engine.mode == "block" and engine.exact and not side.method.broadcasts(side.task):
+        raise SpecError(
+            '[engine] mode = "block" is not exact for this method and model; '
+            'use mode = "auto", or exact = false'
+        )
+    return engine.mode
 
 
 def deal(spec: Spec) -> tuple[Dataset, Shards]:
@@ -102,7 +121,15 @@ def make_task(spec: TaskSpec, dataset: Dataset, device: str = "cpu") -> Task:
     if (loss == "squared_error") != (dataset.classes == 0):
         kind = "a regression" if dataset.classes == 0 else f"a task of {dataset.classes} classes"
         raise SpecError(f"task.loss = {loss!r} does not fit {dataset.name}, {kind}; leave it out")
-    return Task(build, loss, dataset.classes, noise_shapes(probe, dataset.shape), batch_norms(probe), device)
+    return Task(
+        build,
+        loss,
+        dataset.classes,
+        noise_shapes(probe, dataset.shape),
+        batch_norms(probe),
+        device,
+        plan_of(probe, dataset.shape, loss) if device == "cpu" else None,
+    )
 
 
 def _module(

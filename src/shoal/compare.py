@@ -60,7 +60,9 @@ def play(cells: Sequence[Cell], watch: Callable[[Cell], Watcher | None]) -> None
             run(cell.spec, cell.directory, watch(cell))
             continue
         directory, spec = RunDirectory.open(cell.directory)
-        if to_table(spec) != to_table(cell.spec):
+        if to_table(spec) | {"engine": None} != to_table(cell.spec) | {
+            "engine": None
+        }:  # it changes no number
             raise SpecError(f"{cell.directory} holds a run of another spec; choose another --out")
         if not directory.finished:
             resume(cell.directory, watch(cell))

@@ -17,7 +17,7 @@ from shoal.core.method import Method
 from shoal.core.selector import Selector
 from shoal.core.task import Task
 from shoal.core.tree import all_finite
-from shoal.core.types import Cohort, Metrics, State, Version
+from shoal.core.types import Acc, Cohort, Metrics, Reply, State, Version
 
 
 @dataclass(frozen=True)
@@ -85,16 +85,13 @@ def _leg(
     accepted, selector, replies = dict(progress.accepted), progress.selector, 0
     work = Work("update", progress.round, leg, progress.accepted)
     for delivery in federation.engine.exchange(work, cohort, message, key):
-        if not tally.take(delivery) or delivery.reply is None:
-            continue
-        with stage("fold", delivery.client, progress.round):
-            acc = method.fold(acc, delivery.client, delivery.sent, delivery.reply)
-            selector = federation.selector.observe(
-                selector, delivery.client, delivery.reply, delivery.seconds
-            )
-        if federation.remembers:
-            accepted[delivery.client] = (progress.round, leg)
-        replies += 1
+        for usable in tally.take(delivery):
+            with stage("fold", usable.clients[0], progress.round):
+                acc = _fold(method, acc, usable)
+                selector = _observe(federation.selector, selector, usable)
+            if federation.remembers:
+                accepted |= dict.fromkeys(usable.clients, (progress.round, leg))
+            replies += len(usable.clients)
     progress = progress._replace(accepted=accepted, selector=selector)
     if not replies:
         return progress
@@ -102,6 +99,22 @@ def _leg(
         state, metrics = method.finish(task, progress.state, acc, key.fold("finish"))
     tally.metrics.update(metrics)
     return progress._replace(state=state)
+
+
+def _fold(method: Method, acc: Acc, delivery: Delivery) -> Acc:
+    assert delivery.reply is not None
+    if delivery.stacked:
+        return method.fold_block(acc, delivery.clients, delivery.sent, delivery.reply)
+    return method.fold(acc, delivery.clients[0], delivery.sent, delivery.reply)
+
+
+def _observe(selector: Selector, state: Any, delivery: Delivery) -> Any:
+    if not selector.observes:
+        return state
+    for single in delivery.singles():
+        assert single.reply is not None
+        state = selector.observe(state, single.clients[0], single.reply, single.seconds)
+    return state
 
 
 def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -> Progress:
@@ -113,9 +126,10 @@ def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -
     work = Work("profile", progress.round, 0, progress.accepted)
     cohort = Cohort(tuple(new), {}, len(progress.known) + len(new))
     answers = {
-        delivery.client: delivery.reply.payload
+        usable.clients[0]: usable.reply.payload
         for delivery in federation.engine.exchange(work, cohort, (), key)
-        if tally.take(delivery) and delivery.reply is not None
+        for usable in tally.take(delivery)
+        if usable.reply is not None
     }
     with stage("admit", None, progress.round):
         return progress._replace(
@@ -140,32 +154,46 @@ class Tally:
         self.metrics: dict[str, Any] = {}
         self._sums: dict[str, tuple[float, float]] = {}
 
-    def take(self, delivery: Delivery) -> bool:
-        """Count a delivery; whether its reply can be used."""
+    def take(self, delivery: Delivery) -> list[Delivery]:
+        """Count a delivery; returns what of it can be used."""
         self.down += delivery.bytes_down
         self.up += delivery.bytes_up
-        reason = delivery.reason or refusal(delivery)
+        reason = delivery.reason or refusal(delivery.reply)
+        if reason and delivery.stacked and delivery.reply is not None:
+            usable = [
+                single for single in delivery.singles() if not self._refused(single, refusal(single.reply))
+            ]
+        else:
+            usable = [] if self._refused(delivery, reason) else [delivery]
+        for accepted in usable:
+            self._sum(accepted.reply)
+        return usable
+
+    def _refused(self, delivery: Delivery, reason: str) -> bool:
         if reason:
-            self.rejected.append((delivery.client, reason))
-            return False
-        assert delivery.reply is not None
-        weight = 1.0 if delivery.reply.weight is None else float(delivery.reply.weight)
-        for name, value in delivery.reply.metrics.items():
-            total, weights = self._sums.get(name, (0.0, 0.0))
-            self._sums[name] = (total + weight * float(value), weights + weight)
-        return True
+            self.rejected += [(client, reason) for client in delivery.clients]
+        return bool(reason)
+
+    def _sum(self, reply: Reply | None) -> None:
+        assert reply is not None
+        weights = [1.0] if reply.weight is None else reply.weight.reshape(-1).tolist()
+        for name, values in reply.metrics.items():
+            total, summed = self._sums.get(name, (0.0, 0.0))
+            for weight, value in zip(weights, values.reshape(-1).tolist(), strict=True):
+                total, summed = total + weight * value, summed + weight
+            self._sums[name] = (total, summed)
 
     def means(self) -> dict[str, Any]:
         """The clients' metrics, averaged by their weights."""
         return {name: total / weights for name, (total, weights) in self._sums.items() if weights}
 
 
-def refusal(delivery: Delivery) -> str:
-    """Why a reply cannot be used; empty if it can."""
-    if delivery.reply is None:
+def refusal(reply: Reply | None) -> str:
+    """Why a reply, or one in a block of replies, cannot be used; empty if all can."""
+    if reply is None:
         return "no reply"
-    if not all_finite((delivery.reply.payload, delivery.reply.weight)):
+    if not all_finite((reply.payload, reply.weight)):
         return "its numbers are not finite"
-    if delivery.reply.weight is not None and float(delivery.reply.weight) < 0:
-        return f"its weight is negative: {float(delivery.reply.weight):g}"
+    if reply.weight is not None and float(reply.weight.min()) < 0:
+        return f"its weight is negative: {float(reply.weight.min()):g}"
     return ""

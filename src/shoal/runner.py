@@ -74,13 +74,11 @@ def run(
     spec: Spec | Mapping[str, Any] | str | Path, out: str | Path | None = None, watcher: Watcher | None = None
 ) -> Result:
     """Run a spec (or the tables or the TOML file that describe one). Without `out` nothing is written."""
-    spec = as_spec(spec)
-    with one_thread():
-        setup = build(spec)
-        directory = None if out is None else RunDirectory.create(Path(out), spec)
+    with one_thread(), closing(as_spec(spec)) as setup:
+        directory = None if out is None else RunDirectory.create(Path(out), setup.spec)
         records: list[Record] = []
         try:
-            return _play(spec, setup, start(setup.federation), records, directory, watcher)
+            return _play(setup, start(setup.federation), records, directory, watcher)
         except (StageError, SpecError):
             if directory is not None and not records:
                 directory.remove()  # nothing is lost, and the next try finds its place free
@@ -90,11 +88,10 @@ def run(
 def resume(path: str | Path, watcher: Watcher | None = None) -> Result:
     """Go on with a run after its last checkpoint, to the numbers that it would have had anyway."""
     directory, spec = RunDirectory.open(Path(path))
-    with one_thread():
-        setup = build(spec)
+    with one_thread(), closing(spec) as setup:
         saved = directory.load_checkpoint()
         if saved is None:
-            return _play(spec, setup, start(setup.federation), directory.rounds(0), directory, watcher)
+            return _play(setup, start(setup.federation), directory.rounds(0), directory, watcher)
         progress, made_with = saved
         if made_with != environment():
             warnings.warn(
@@ -104,7 +101,7 @@ def resume(path: str | Path, watcher: Watcher | None = None) -> Result:
             )
         for client, version in progress.accepted.items():
             setup.federation.engine.restore(client, version, directory.load_memory(client, version))
-        return _play(spec, setup, progress, directory.rounds(progress.round), directory, watcher)
+        return _play(setup, progress, directory.rounds(progress.round), directory, watcher)
 
 
 def as_spec(spec: Spec | Mapping[str, Any] | str | Path) -> Spec:
@@ -120,6 +117,16 @@ def environment() -> str:
 
 
 @contextmanager
+def closing(spec: Spec) -> Iterator[Setup]:
+    """A federation whose processes end with the block, however it ends."""
+    setup = build(spec)
+    try:
+        yield setup
+    finally:
+        setup.federation.engine.close()
+
+
+@contextmanager
 def one_thread() -> Iterator[None]:
     """Arithmetic on one thread: with more the bits of some sums depend on their number."""
     before = torch.get_num_threads()
@@ -131,14 +138,13 @@ def one_thread() -> Iterator[None]:
 
 
 def _play(
-    spec: Spec,
     setup: Setup,
     progress: Progress,
     records: list[Record],
     directory: RunDirectory | None,
     watcher: Watcher | None,
 ) -> Result:
-    saved: Mapping[int, Version] = progress.accepted
+    spec, saved = setup.spec, progress.accepted
     while progress.round < spec.rounds and not (records and _reached(spec, records[-1])):
         progress, record = _round(spec, setup, progress)
         records.append(record)

@@ -121,7 +121,14 @@ class EngineSpec:
     """Where clients run."""
 
     name: Literal["local"] = "local"
+    mode: Literal["auto", "serial", "block", "workers"] = "auto"
+    workers: int = 0  # processes or threads; 0: as many as there are processors. It changes no number
+    exact: bool = False  # only modes whose bits are those of one client after another, on every engine
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.workers < 0:
+            raise SpecError(f"workers must be at least 0, got {self.workers}; 0 takes all processors")
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def test_buffers_are_averaged_over_clients_not_taken_from_the_first():
     deliveries = list(federation.engine.exchange(Work("update", 0, 0, {}), cohort, message, federation.key))
     acc = federation.method.begin(state, cohort)
     for delivery in deliveries:
-        acc = federation.method.fold(acc, delivery.client, delivery.sent, delivery.reply)
+        acc = federation.method.fold(acc, delivery.clients[0], delivery.sent, delivery.reply)
     after, _ = federation.method.finish(federation.task, state, acc, federation.key)
     samples = torch.stack([d.reply.weight for d in deliveries])
     for name in ("1.running_mean", "1.running_var"):

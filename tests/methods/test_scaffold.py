@@ -82,3 +82,8 @@ def test_the_server_rate_scales_the_step():
 def test_bad_rates_are_refused():
     with pytest.raises(SpecError, match="server_lr must be > 0, got 0"):
         Scaffold(server_lr=0.0)
+
+
+def test_a_lossy_codec_is_worth_a_warning():
+    with pytest.warns(UserWarning, match="with a lossy codec the server's control is no longer the mean"):
+        setup("scaffold", codec="float16")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
+import numpy as np
 
 from shoal.core.attack import Attack, check_fraction
 from shoal.core.data import Data
@@ -26,4 +26,4 @@ class LabelFlip(Attack):
         if not data.classes:
             raise SpecError("[attack] label_flip needs class labels, and this is a regression; use sign_flip")
         x, y = data.all
-        return replace(data, x=x, y=data.classes - 1 - y, rows=torch.arange(len(y)))
+        return replace(data, x=x, y=data.classes - 1 - y, rows=np.arange(len(y)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from shoal.core.codec import Codec, Packet
 from shoal.core.key import Key
@@ -13,6 +13,8 @@ from shoal.core.types import Setting, Tree
 @dataclass(frozen=True)
 class Raw(Codec):
     """Sends everything as it is; exact."""
+
+    transparent: ClassVar[bool] = True
 
     def encode(
         self,

@@ -38,6 +38,7 @@ class Codec(ABC):
     """A way to write a tree with fewer bytes. Lossy codecs touch floating tensors only."""
 
     remembers: ClassVar[bool] = False  # whether a client keeps something for its next upload
+    transparent: ClassVar[bool] = False  # whether what is decoded is what was encoded, untouched
 
     @abstractmethod
     def encode(

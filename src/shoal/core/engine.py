@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec, Packet
@@ -16,6 +18,7 @@ from shoal.core.key import Key
 from shoal.core.method import Method
 from shoal.core.selector import Population, Selector
 from shoal.core.task import Task
+from shoal.core.tree import row
 from shoal.core.types import Cohort, Context, PerClient, Reply, Tree, Version, message_for
 
 Verb = Literal["update", "evaluate", "profile"]
@@ -31,15 +34,36 @@ class Work(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """What came back from one client."""
+    """What came back from one client, or from a block of clients at once.
 
-    client: int
-    sent: Tree  # the message as the client decoded it
+    In a block every tensor of the reply has a leading client axis, and fields of `sent` may be `PerClient`.
+    """
+
+    clients: tuple[int, ...]
+    sent: Tree  # the message as the clients decoded it
     reply: Reply | None  # None: nothing usable came back, for `reason`
     reason: str
     bytes_down: int
     bytes_up: int
     seconds: float
+    stacked: bool = False
+
+    def singles(self) -> Iterator[Delivery]:
+        """The same, client by client."""
+        if not self.stacked:
+            yield self
+            return
+        count = len(self.clients)
+        for i, client in enumerate(self.clients):
+            yield Delivery(
+                (client,),
+                message_for(self.sent, i),
+                row(self.reply, i),
+                self.reason,
+                self.bytes_down // count,
+                self.bytes_up // count,
+                self.seconds / count,
+            )
 
 
 class Engine(ABC):
@@ -55,7 +79,7 @@ class Engine(ABC):
 
     @abstractmethod
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
-        """One delivery for each member of the cohort, in the cohort's order."""
+        """What each member of the cohort answers, in the cohort's order."""
 
     @abstractmethod
     def memory(self, client: int, version: Version | None) -> Memory:
@@ -64,6 +88,10 @@ class Engine(ABC):
     @abstractmethod
     def restore(self, client: int, version: Version, memory: Memory) -> None:
         """Put back a memory that `memory` gave."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what the engine started."""
 
 
 class Memory(NamedTuple):
@@ -79,6 +107,10 @@ class Holdings(ABC):
     @abstractmethod
     def train(self, client: int, batching: Batching | None, key: Key, *, full: bool) -> Data:
         """Its training samples, with a schedule drawn from the key."""
+
+    @abstractmethod
+    def block(self, clients: Sequence[int], batching: Batching, words: np.ndarray, threads: int) -> Data:
+        """Those of several clients, each with the schedule that the words of its key give."""
 
     @abstractmethod
     def test(self, client: int) -> Data:
@@ -168,8 +200,8 @@ class Outbox:
 
     def __getitem__(self, position: int) -> tuple[Packet, Tree, int]:
         """The packet for the client at `position`, the message as it will decode it, and its length."""
-        setting = self._cohort.setting(position)
-        name = repr(sorted(setting.items()))
+        setting = self._cohort.setting(position) if self._cohort.settings else {}
+        name = repr(sorted(setting.items())) if setting else ""
         if self._shared and name in self._made:
             return self._made[name]
         key = self._key.fold("down") if self._shared else self._key.fold("down", self._cohort.ids[position])

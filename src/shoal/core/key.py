@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_FOLD_INT, _FOLD_TEXT = 1, 2  # the counter's last word: folds never meet the stream of the key itself
+from shoal.kernels import philox
+
+_INT, _TEXT = int(philox.FOLD_INT), int(philox.FOLD_TEXT)  # integers and texts never meet
 
 
 @lru_cache(maxsize=1024)
@@ -39,15 +41,21 @@ class Key:
 
     def fold(self, *parts: int | str) -> Key:
         """The key for `parts`, e.g. `key.fold("round", 3, "client", 17)`."""
-        words = self.words
+        first, second = self.words
         for part in parts:
-            counter = (
-                [part, 0, 0, _FOLD_INT] if isinstance(part, int) else [_text_word(part), 0, 0, _FOLD_TEXT]
-            )
-            block = np.random.Philox(key=_pair(words), counter=np.array(counter, np.uint64))
-            first, second = block.random_raw(2)
-            words = (int(first), int(second))
-        return Key(words)
+            value, kind = (part, _INT) if isinstance(part, int) else (_text_word(part), _TEXT)
+            first, second = philox.fold_one(first, second, value, kind)
+        return Key((first, second))
+
+    def fold_many(self, name: str, values: np.ndarray, purpose: str) -> np.ndarray:
+        """[n, 2] uint64: the words of `fold(name, value, purpose)` for each of the values, at once."""
+        words = philox.fold_many(self.fold(name).array, values.astype(np.uint64))
+        return philox.fold_text(words, np.uint64(_text_word(purpose)))
+
+    @property
+    def array(self) -> np.ndarray:
+        """[2] uint64: the words, as the compiled kernels take them."""
+        return _pair(self.words)
 
     def numpy(self) -> np.random.Generator:
         """A fresh NumPy generator; the same key always gives the same stream."""

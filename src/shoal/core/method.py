@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple
 from shoal.core.data import Batching, Data
 from shoal.core.key import Key
 from shoal.core.task import Task
+from shoal.core.tree import row
 from shoal.core.types import (
     Acc,
     Cohort,
@@ -29,6 +30,7 @@ from shoal.core.types import (
     State,
     Tree,
     Weights,
+    message_for,
 )
 
 
@@ -36,7 +38,10 @@ class Method(ABC):
     """One federated algorithm, server and client."""
 
     remembers: ClassVar[bool] = False  # whether clients have a memory
+    keeps: ClassVar[bool] = True  # whether `fold` holds on to a reply after it has returned
+    maps: ClassVar[bool] = False  # whether `client_update` runs under `vmap`: it only trains, on `data.train`
     asks_profile: ClassVar[bool] = False  # whether clients are profiled when they arrive
+    needs_exact: ClassVar[str] = ""  # what a lossy codec would break, if anything
 
     # ---- server
 
@@ -59,6 +64,12 @@ class Method(ABC):
     @abstractmethod
     def fold(self, acc: Acc, client: int, sent: Tree, reply: Reply) -> Acc:
         """Take in one accepted reply. `sent` is the message as the client decoded it."""
+
+    def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Tree, reply: Reply) -> Acc:
+        """Take in the replies of a block of clients, stacked; the same as folding one after another."""
+        for i, client in enumerate(clients):
+            acc = self.fold(acc, client, message_for(sent, i), row(reply, i))
+        return acc
 
     @abstractmethod
     def finish(self, task: Task, state: State, acc: Acc, key: Key) -> tuple[State, Metrics]:
@@ -91,6 +102,10 @@ class Method(ABC):
     def client_init(self, task: Task, key: Key) -> Memory:
         """The memory of a client that never took part. `key` is the one that `init` gets."""
         return ()
+
+    def broadcasts(self, task: Task) -> bool:
+        """Whether `client_update` runs for a block of clients as it stands, by the rules of broadcasting."""
+        return False
 
     @abstractmethod
     def client_update(

@@ -17,6 +17,7 @@ class Selector(ABC):
     """A rule that picks a cohort. What it remembers is passed in and returned."""
 
     asks_profile: ClassVar[bool] = False  # whether clients are profiled when they arrive
+    observes: ClassVar[bool] = True  # whether it wants to hear of every accepted reply
 
     def init(self) -> Any:
         """What is remembered before the first round."""
@@ -35,7 +36,7 @@ class Selector(ABC):
         """The cohort of a round: available clients, none twice."""
 
     def observe(self, state: Any, client: int, reply: Reply, seconds: float) -> Any:
-        """Take note of an accepted reply and the time it took."""
+        """Take note of an accepted reply and the time it took, if it `observes`."""
         return state
 
     def check(self, population: int) -> None:  # noqa: B027  # most selectors fit every population

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from shoal.core.key import Key
 from shoal.core.types import Weights
+from shoal.kernels.dense import DensePlan
 
 LossName = Literal["cross_entropy", "one_versus_all", "squared_error"]
 
@@ -45,6 +46,53 @@ LOSSES: dict[LossName, Loss] = {
 }
 
 
+class Live:
+    """A model to be trained in place, in the number format and memory layout that are fastest for it.
+
+    `values` are the weights in float32, which a step changes; with another format `leaves` are their
+    rounded copies, which the model computes with. Normalisation layers stay in float32.
+    """
+
+    def __init__(self, module: nn.Module, noise: Collection[str], dtype: torch.dtype) -> None:
+        convolves = any(isinstance(part, nn.Conv2d) for part in module.modules())
+        self._layout = torch.channels_last if convolves else torch.contiguous_format
+        self.module: nn.Module = module.to(memory_format=self._layout)  # type: ignore[call-overload]
+        self._noise = {name: module.get_submodule(name.rpartition(".")[0]) for name in noise}
+        self.values: dict[str, Tensor] = dict(module.named_parameters())
+        self._dtype = dtype
+        if dtype != torch.float32:
+            self.values = {name: value.detach().clone() for name, value in self.values.items()}
+            for part in module.modules():
+                if isinstance(part, nn.Linear | nn.Conv2d):
+                    part.to(dtype)
+        self.leaves = dict(module.named_parameters())
+        self.buffers = {name: value for name, value in module.named_buffers() if name not in noise}
+
+    def load(self, weights: Weights) -> None:
+        """Put the weights into the model."""
+        with torch.no_grad():
+            for mine, given in ((self.values, weights.params), (self.buffers, weights.buffers)):
+                if mine:
+                    torch._foreach_copy_(list(mine.values()), [given[name] for name in mine])
+            self.round()
+
+    def round(self) -> None:
+        """Let the model compute with the values as they are now."""
+        if self._dtype != torch.float32:
+            torch._foreach_copy_(list(self.leaves.values()), list(self.values.values()))
+
+    def forward(self, x: Tensor, noise: Mapping[str, Tensor]) -> Tensor:
+        """[n, heads] float32: outputs in training mode; the buffers move on."""
+        for name, part in self._noise.items():
+            part.noise = noise[name].to(self._dtype)
+        if x.dim() == 4:
+            x = x.contiguous(memory_format=self._layout)
+        if self._dtype == torch.float32:
+            return self.module(x)  # type: ignore[no-any-return]
+        outputs: Tensor = self.module(x.to(self._dtype))
+        return outputs.float()
+
+
 @dataclass(frozen=True)
 class Task:
     """A model and its loss. Holds the model's structure only: weights are always an argument."""
@@ -55,13 +103,28 @@ class Task:
     noise_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # for one sample, by buffer
     batch_norms: tuple[str, ...] = ()  # modules whose statistics come from the batch
     device: str = "cpu"
+    dense: DensePlan | None = None  # set where the compiled kernels can train the model
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
+    _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
+    _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         with Key.from_seed(0).seeded():
             module = self.build().to(self.device)
         modules = {True: module.train(), False: copy.deepcopy(module).eval()}
         object.__setattr__(self, "_modules", modules)
+        object.__setattr__(self, "_shapes", {name: p.shape for name, p in module.named_parameters()})
+
+    @property
+    def shapes(self) -> dict[str, torch.Size]:
+        """The parameters' shapes, in the model's order."""
+        return self._shapes
+
+    def live(self, dtype: torch.dtype) -> Live:
+        """The one resident copy of the model that training happens in: nothing is allocated for a client."""
+        if dtype not in self._live:
+            self._live[dtype] = Live(copy.deepcopy(self._modules[True]), self.noise_shapes, dtype)
+        return self._live[dtype]
 
     def init(self, key: Key) -> Weights:
         """Initial weights, drawn from the key."""

@@ -9,12 +9,12 @@ that reading a packet never runs foreign code.
 from __future__ import annotations
 
 import json
+import math
 import struct
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -30,6 +30,16 @@ def tree_map(
 ) -> Tree:
     """`function` on the leaves of trees of one structure."""
     return pytree.tree_map(function, first, *others, is_leaf=is_leaf)
+
+
+def row(tree: Tree, position: int) -> Tree:
+    """One client's part of a tree whose tensors have a leading client axis."""
+    return tree_map(lambda leaf: leaf[position] if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def stack(rows: Sequence[Tree]) -> Tree:
+    """Trees of one structure as one whose tensors have a leading client axis."""
+    return tree_map(lambda *leaves: torch.stack(leaves), *rows)
 
 
 def leaves(tree: Tree) -> list[Any]:
@@ -65,7 +75,12 @@ def is_empty(tree: Tree) -> bool:
 def all_finite(tree: Tree) -> bool:
     """Whether no floating leaf holds an infinity or a NaN."""
     floating = (leaf for leaf in tensors(tree) if leaf.is_floating_point())
-    return all(bool(torch.isfinite(leaf).all()) for leaf in floating)
+    return all(_is_finite(leaf) for leaf in floating)
+
+
+def _is_finite(leaf: Tensor) -> bool:
+    # what is not finite makes its sum not finite; the converse needs the longer look
+    return math.isfinite(float(leaf.sum())) or bool(torch.isfinite(leaf).all())
 
 
 def flatten(tree: Tree) -> tuple[Any, list[Tensor]]:
@@ -94,17 +109,41 @@ def to_bytes(tree: Tree) -> bytes:
 
 def from_bytes(packet: bytes) -> Tree:
     """The inverse of `to_bytes`."""
-    (length,) = struct.unpack_from("<I", packet)
-    description = json.loads(packet[4 : 4 + length])
+    return from_buffer(memoryview(bytearray(packet)))
+
+
+def from_buffer(buffer: memoryview) -> Tree:
+    """The tree in a packet, whose tensors are views of the buffer where their place in it allows."""
+    (length,) = struct.unpack_from("<I", buffer)
+    description = json.loads(bytes(buffer[4 : 4 + length]))
     found, offset = [], 4 + length
     for dtype_name, shape in _tensor_specs(description):
         dtype = _DTYPES[dtype_name]
-        size = int(np.prod(shape)) * dtype.itemsize
-        data = bytearray(packet[offset : offset + size])
-        flat = torch.frombuffer(data, dtype=dtype) if size else torch.empty(0, dtype=dtype)
-        found.append(flat.reshape(shape))
+        size = math.prod(shape) * dtype.itemsize
+        flat = (
+            torch.frombuffer(buffer, dtype=torch.uint8, count=size, offset=offset) if size else torch.empty(0)
+        )
+        if offset % dtype.itemsize:
+            flat = flat.clone()
+        found.append((flat.view(dtype) if size else flat.to(dtype)).reshape(shape))
         offset += size
     return unflatten(description, found)
+
+
+def into_buffer(tree: Tree, buffer: memoryview) -> int:
+    """Write the packet of `tree` into a buffer; returns its length."""
+    description, found = flatten(tree)
+    header = _header(description)
+    struct.pack_into("<I", buffer, 0, len(header))
+    offset = 4 + len(header)
+    buffer[4:offset] = header
+    for tensor in found:
+        size = tensor.numel() * tensor.element_size()
+        if size:
+            place = torch.frombuffer(buffer, dtype=torch.uint8, count=size, offset=offset)
+            place.copy_(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8))
+        offset += size
+    return offset
 
 
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2)
@@ -113,7 +152,9 @@ _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (*_FLOATS, *_OT
 
 
 def _header(description: Any) -> bytes:
-    return json.dumps(description, separators=(",", ":")).encode()
+    """The description, padded with spaces so that the first tensor lies on a multiple of 8 bytes."""
+    text = json.dumps(description, separators=(",", ":")).encode()
+    return text + b" " * (-(4 + len(text)) % 8)
 
 
 def _tensor_bytes(tensor: Tensor) -> bytes:

@@ -38,6 +38,8 @@ class Cohort(NamedTuple):
 
     def take(self, positions: Sequence[int]) -> Cohort:
         """The same cohort, other order or fewer members."""
+        if not self.settings and len(positions) == len(self.ids) and positions == list(range(len(self.ids))):
+            return self
         settings = {name: tuple(values[i] for i in positions) for name, values in self.settings.items()}
         return Cohort(tuple(self.ids[i] for i in positions), settings, self.population)
 

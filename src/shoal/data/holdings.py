@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.data import Batching, Data, Dataset, Shards, schedule
+from shoal.core.data import NO_PLAN, Batching, Data, Dataset, Shards, schedule
 from shoal.core.engine import Holdings
 from shoal.core.key import Key
 
@@ -29,9 +30,26 @@ class Simulated(Holdings):
 
     def train(self, client: int, batching: Batching | None, key: Key, *, full: bool) -> Data:
         """See `Holdings`."""
-        rows = torch.from_numpy(self.shards.indices(client))
-        steps = [] if batching is None else schedule(len(rows), batching, key, full=full)
-        return Data(self.dataset.x_train, self.dataset.y_train, rows, steps, self.dataset.classes)
+        rows = self.shards.indices(client)
+        counts = np.array([len(rows)])
+        plan = NO_PLAN if batching is None else schedule(counts, batching, key.array[None], full=full)
+        return Data(self.dataset.x_train, self.dataset.y_train, rows, counts, plan, self.dataset.classes)
+
+    def block(self, clients: Sequence[int], batching: Batching, words: np.ndarray, threads: int) -> Data:
+        """See `Holdings`."""
+        held = [self.shards.indices(client) for client in clients]
+        counts = np.array([len(rows) for rows in held])
+        plan = schedule(counts, batching, words, full=False)
+        return Data(
+            self.dataset.x_train,
+            self.dataset.y_train,
+            np.concatenate(held),
+            counts,
+            plan,
+            self.dataset.classes,
+            stacked=True,
+            threads=threads,
+        )
 
     def test(self, client: int) -> Data:
         """See `Holdings`."""
@@ -52,8 +70,15 @@ class Simulated(Holdings):
         return self._tested(generator.choice(total, min(TEST_SAMPLES, total), replace=False))
 
     def _tested(self, rows: np.ndarray) -> Data:
-        where = torch.from_numpy(rows.astype(np.int64))
-        return Data(self.dataset.x_test, self.dataset.y_test, where, [], self.dataset.classes)
+        counts = np.array([len(rows)])
+        return Data(
+            self.dataset.x_test,
+            self.dataset.y_test,
+            rows.astype(np.int64),
+            counts,
+            NO_PLAN,
+            self.dataset.classes,
+        )
 
 
 def _deal(labels: Tensor, shares: np.ndarray, generator: np.random.Generator) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from shoal.core.data import Dataset, Shards
 from shoal.core.key import Key
+from shoal.kernels.philox import integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,8 @@ class DrawnShards(Shards):
     def indices(self, client: int) -> np.ndarray:
         """[samples] int64, the same at every call."""
         _check(client, self.clients)
-        return self.key.fold(int(client)).numpy().integers(self.rows, size=self.samples)
+        drawn: np.ndarray = integers(self.key.fold(int(client)).array[None], self.rows, self.samples)[0]
+        return drawn
 
     def count(self, client: int) -> int:
         """`samples`, for every client."""

@@ -1,26 +1,41 @@
-"""The local engine in its plain form: one client after another, in this process.
+"""The local engine: all clients on this machine.
 
-The reference that other engines must equal, and the one to debug with.
+It visits them one after another, in blocks, or in worker processes; `choose_mode` decides from the spec
+alone, so that the same spec always runs in the same way.
 """
 
 from __future__ import annotations
 
-import time
+import multiprocessing
+import os
 from collections.abc import Iterator
+from typing import Literal
 
 from shoal.core.data import Shards
-from shoal.core.engine import ClientSide, Delivery, Engine, Memory, Outbox, Work
+from shoal.core.engine import ClientSide, Delivery, Engine, Memory, Work
 from shoal.core.key import Key
 from shoal.core.selector import Population
-from shoal.core.types import Cohort, Context, Tree, Version
+from shoal.core.types import Cohort, Tree, Version
+from shoal.engines.block import Blocks
 from shoal.engines.memory import MemoryStore
+from shoal.engines.serial import Serial
+from shoal.engines.workers import Workers
+
+Mode = Literal["serial", "block", "workers"]
+
+WORTH_A_PROCESS = 2**26  # parameters x samples of a client and round; below, handing over costs too much
 
 
 class LocalEngine(Engine):
-    """Visits clients in turn."""
+    """Visits clients in the mode that suits them."""
 
-    def __init__(self, side: ClientSide, shards: Shards) -> None:
+    def __init__(self, side: ClientSide, shards: Shards, mode: Mode = "serial", workers: int = 1) -> None:
         self._side, self._shards, self._store = side, shards, MemoryStore()
+        self._way: Serial | Blocks | Workers = Serial(side, self._store)
+        if mode == "block":
+            self._way = Blocks(side, self._store, workers)
+        elif mode == "workers":
+            self._way = Workers(side, self._store, workers)
 
     def clients(self, round: int) -> Population:
         """See `Engine`."""
@@ -32,23 +47,38 @@ class LocalEngine(Engine):
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
-        outbox = Outbox(self._side.codec, cohort, message, key)
-        for position, client in enumerate(cohort.ids):
-            started = time.perf_counter()
-            packet, sent, down = outbox[position]
-            context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
-            accepted = work.accepted.get(client)
-            memory = self.memory(client, accepted)
-            kept, answer = self._side.visit(work.verb, client, memory, packet, context)
-            if work.verb == "update" and self._side.remembers:
-                self._store.write(client, accepted, (work.round, work.leg), kept)
-            seconds = time.perf_counter() - started
-            yield Delivery(client, sent, self._side.read(answer), "", down, answer.nbytes, seconds)
+        return self._way.exchange(work, cohort, message, key)
 
     def memory(self, client: int, version: Version | None) -> Memory:
         """See `Engine`."""
-        return self._side.fresh() if version is None else self._store.read(client, version)
+        return self._store.read(client, version) or self._side.fresh()
 
     def restore(self, client: int, version: Version, memory: Memory) -> None:
         """See `Engine`."""
         self._store.restore(client, version, memory)
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self._way.close()
+
+
+def choose_mode(side: ClientSide, shards: Shards) -> Mode:
+    """The fastest mode, by a model of the costs; its bits are those of one client after another.
+
+    Compiled kernels train a block of small dense models many times faster than torch's step. A large model
+    keeps a core busy long enough to be worth a process. For what is left, handing over costs more than it
+    brings.
+    """
+    if side.method.broadcasts(side.task):
+        return "block"
+    parameters = sum(value.numel() for value in side.task.init(side.key).params.values())
+    batching = side.method.batching
+    epochs = batching.epochs if batching else 1
+    samples = sum(shards.count(client) for client in range(min(len(shards), 10))) / min(len(shards), 10)
+    heavy = parameters * samples * epochs >= WORTH_A_PROCESS
+    return "workers" if heavy and "fork" in multiprocessing.get_all_start_methods() else "serial"
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,15 +16,12 @@ of these to w in float64. With `weights = "uniform"` every client counts alike.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import torch
+from typing import Any, ClassVar, NamedTuple
 
 from shoal.core.data import Batching, Data
 from shoal.core.key import Key
 from shoal.core.method import Method
 from shoal.core.task import Task
-from shoal.core.tree import subtract
 from shoal.core.types import (
     Acc,
     Cohort,
@@ -36,7 +33,7 @@ from shoal.core.types import (
     Reply,
     Weights,
 )
-from shoal.parts.aggregators import Aggregator, Mean, Weighting, client_weight
+from shoal.parts.aggregators import Aggregator, Mean, Weighting, client_weight, client_weights
 from shoal.parts.local import Sgd
 from shoal.parts.terms import Term
 
@@ -51,6 +48,9 @@ class FedAvgState(NamedTuple):
 @dataclass(frozen=True)
 class FedAvg(Method):
     """Averages the models that clients train on their own samples."""
+
+    maps: ClassVar[bool] = True
+    keeps: ClassVar[bool] = False
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
@@ -75,6 +75,11 @@ class FedAvg(Method):
         weight = client_weight(self.weights, reply)
         return self.aggregator.fold(acc, client, sent.model, reply.payload.update, weight)
 
+    def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Any, reply: Reply) -> Acc:
+        """See `Method`."""
+        weights = client_weights(self.weights, reply)
+        return self.aggregator.fold_block(acc, clients, sent.model, reply.payload.update, weights)
+
     def finish(self, task: Task, state: FedAvgState, acc: Acc, key: Key) -> tuple[FedAvgState, Metrics]:
         """See `Method`."""
         kept, model, metrics = self.aggregator.finish(state.aggregator, acc)
@@ -89,11 +94,14 @@ class FedAvg(Method):
         """See `Method`."""
         return self.local.batching
 
+    def broadcasts(self, task: Task) -> bool:
+        """See `Method`."""
+        return self.local.fuses(task, self.terms)
+
     def client_update(
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
     ) -> tuple[Memory, Reply]:
         """See `Method`."""
         trained = self.local.train(task, message.model, data, context, self.terms)
-        update = subtract(trained.weights, message.model)
-        weight = torch.tensor(data.count, dtype=torch.float64)
-        return memory, Reply(ModelUpdate(update), weight, {"train_loss": trained.loss})
+        payload = ModelUpdate(trained.update(message.model))
+        return memory, Reply(payload, data.weight, {"train_loss": trained.loss})

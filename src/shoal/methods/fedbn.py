@@ -18,8 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-import torch
-
 from shoal.core.data import Batching, Data
 from shoal.core.key import Key
 from shoal.core.method import Method
@@ -42,6 +40,8 @@ class FedBN(Method):
     """Averages all but the BatchNorm layers, which every client keeps for itself."""
 
     remembers: ClassVar[bool] = True
+    maps: ClassVar[bool] = True
+    keeps: ClassVar[bool] = False
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
@@ -93,10 +93,10 @@ class FedBN(Method):
     ) -> tuple[Weights, Reply]:
         """See `Method`."""
         trained = self.local.train(task, self.local_model(memory, message), data, context)
-        update = subtract(shared_part(task, trained.weights), message.model)
-        weight = torch.tensor(data.count, dtype=torch.float64)
-        reply = Reply(ModelUpdate(update), weight, {"train_loss": trained.loss})
-        return own_part(task, trained.weights), reply
+        after = trained.weights
+        update = subtract(shared_part(task, after), message.model)
+        reply = Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})
+        return own_part(task, after), reply
 
     def local_model(self, memory: Weights, message: Any) -> Weights:
         """See `Method`."""

@@ -29,6 +29,8 @@ class Local(Method):
     """Training without exchange: every client keeps its own model."""
 
     remembers: ClassVar[bool] = True
+    maps: ClassVar[bool] = True
+    keeps: ClassVar[bool] = False
 
     local: Sgd = field(default_factory=Sgd)
 

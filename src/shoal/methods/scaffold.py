@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 from shoal.core.data import Batching, Data
@@ -73,6 +72,9 @@ class Scaffold(Method):
     """Corrects client drift by control variates that clients and server keep."""
 
     remembers: ClassVar[bool] = True
+    maps: ClassVar[bool] = True
+    keeps: ClassVar[bool] = False
+    needs_exact: ClassVar[str] = "the server's control is no longer the mean of the clients'"
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
@@ -132,16 +134,15 @@ class Scaffold(Method):
         """See `Method`."""
         shift = subtract(message.control, memory)
         trained = self.local.train(task, message.model, data, context, shift=shift)  # line 10
-        update = subtract(trained.weights, message.model)
+        update = trained.update(message.model)
         reach = self.local.rate(context.round) * effective_steps(trained.steps, self.local.momentum)
         control = {
             name: memory[name] - message.control[name] - update.params[name] / reach for name in memory
         }  # line 12
         payload = ScaffoldReply(update, subtract(control, memory))
-        weight = torch.tensor(data.count, dtype=torch.float64)
-        return control, Reply(payload, weight, {"train_loss": trained.loss})
+        return control, Reply(payload, data.weight, {"train_loss": trained.loss})
 
 
-def effective_steps(steps: int, momentum: float) -> float:
+def effective_steps(steps: int | Tensor, momentum: float) -> float | Tensor:
     """How many plain steps move as far as `steps` steps with momentum, under a constant gradient."""
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

@@ -58,7 +58,7 @@ class Dropout(nn.Module):
                 f"got {tuple(self.noise.shape)}; draw uniform numbers for every name in "
                 "noise_shapes(module, shape) and pass them to functional_call, or call module.eval()"
             )
-        return x * (self.noise >= self.p) / (1 - self.p)
+        return x * ((self.noise >= self.p).to(x.dtype) * (1 / (1 - self.p)))
 
     def extra_repr(self) -> str:
         """What `print` shows."""

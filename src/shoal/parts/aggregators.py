@@ -10,9 +10,27 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.core.types import Acc, Cohort, Metrics, Reply, Weights
+from shoal.core.tree import row
+from shoal.core.types import Acc, Cohort, Metrics, PerClient, Reply, Weights
+from shoal.kernels.fold import weighted_sum
 
 Weighting = Literal["samples", "uniform"]
+
+
+def client_weights(weighting: Weighting, reply: Reply) -> Tensor:
+    """How much each of the stacked replies of a block counts."""
+    assert reply.weight is not None
+    return torch.ones_like(reply.weight) if weighting == "uniform" else reply.weight
+
+
+def add_weighted(total: Tensor, rows: Tensor, weights: Tensor) -> None:
+    """`total += sum_i weights[i] rows[i]`, in order, in float64."""
+    if total.device.type == "cpu" and rows.dtype == torch.float32:
+        flat = rows.detach().reshape(len(rows), -1).contiguous()
+        weighted_sum(total.view(-1).numpy(), flat.numpy(), weights.numpy())
+        return
+    for weight, value in zip(weights.tolist(), rows, strict=True):
+        total += weight * value.double()
 
 
 def client_weight(weighting: Weighting, reply: Reply) -> float:
@@ -33,11 +51,18 @@ class WeightedSum(NamedTuple):
 
     def add(self, values: Mapping[str, Tensor], weight: float) -> WeightedSum:
         """With one more summand. The sum so far is updated in place: it belongs to the fold alone."""
-        if not self.values:
-            return WeightedSum({name: weight * v.double() for name, v in values.items()}, self.total + weight)
-        for name, value in values.items():
-            self.values[name].add_(value, alpha=weight)
-        return WeightedSum(self.values, self.total + weight)
+        rows = {name: value[None] for name, value in values.items()}
+        return self.add_rows(rows, torch.tensor([weight], dtype=torch.float64))
+
+    def add_rows(self, rows: Mapping[str, Tensor], weights: Tensor) -> WeightedSum:
+        """With the summands of several clients: the same bits as one after another."""
+        sums = self.values or {
+            name: torch.zeros(value.shape[1:], dtype=torch.float64, device=value.device)
+            for name, value in rows.items()
+        }
+        for name, value in rows.items():
+            add_weighted(sums[name], value, weights)
+        return WeightedSum(sums, sum(weights.tolist(), self.total))
 
     def mean(self) -> dict[str, Tensor]:
         """`sum_i a_i x_i / sum_i a_i`, in float64."""
@@ -64,6 +89,15 @@ class Aggregator(ABC):
     @abstractmethod
     def fold(self, acc: Acc, client: int, sent: Weights, update: Weights, weight: float) -> Acc:
         """Take in one update."""
+
+    def fold_block(
+        self, acc: Acc, clients: tuple[int, ...], sent: Weights | PerClient, update: Weights, weights: Tensor
+    ) -> Acc:
+        """Take in the stacked updates of a block of clients."""
+        for i, client in enumerate(clients):
+            here = sent.rows[i] if isinstance(sent, PerClient) else sent
+            acc = self.fold(acc, client, here, row(update, i), float(weights[i]))
+        return acc
 
     @abstractmethod
     def finish(self, state: Any, acc: Acc) -> tuple[Any, Weights, Metrics]:
@@ -102,6 +136,20 @@ class Mean(Aggregator):
                     reached = there + change
                     counters[name] = torch.maximum(counters.get(name, reached), reached)
         return MeanAcc(acc.model, acc.floats.add(offsets, weight), counters)
+
+    def fold_block(
+        self,
+        acc: MeanAcc,
+        clients: tuple[int, ...],
+        sent: Weights | PerClient,
+        update: Weights,
+        weights: Tensor,
+    ) -> MeanAcc:
+        """See `Aggregator`."""
+        if sent is not acc.model or acc.model.buffers:
+            one_by_one: MeanAcc = Aggregator.fold_block(self, acc, clients, sent, update, weights)
+            return one_by_one
+        return acc._replace(floats=acc.floats.add_rows(update.params, weights))
 
     def finish(self, state: Any, acc: MeanAcc) -> tuple[Any, Weights, Metrics]:
         """See `Aggregator`."""

@@ -5,24 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from shoal.core.data import Batching, Data
+from shoal.core.data import Batching, Data, Lanes
 from shoal.core.errors import SpecError
 from shoal.core.task import Task
 from shoal.core.types import Context, Weights
-from shoal.parts.terms import Step, Term
-
-
-class Trained(NamedTuple):
-    """What local training gives."""
-
-    weights: Weights
-    steps: int
-    loss: Tensor  # [] the mean over the steps, each before its update
+from shoal.parts import compiled, descent
+from shoal.parts.descent import Rule, Trained
+from shoal.parts.terms import Term
 
 
 @dataclass(frozen=True)
@@ -36,6 +30,7 @@ class Sgd:
     epochs: int = 3
     schedule: Literal["constant", "exponential"] = "constant"  # of the learning rate over the rounds
     decay: float = 0.99  # a round, with the exponential schedule
+    precision: Literal["float32", "bfloat16"] = "float32"  # of the products; weights are kept in float32
 
     def __post_init__(self) -> None:
         if not 0 < self.lr < math.inf:
@@ -59,54 +54,30 @@ class Sgd:
         """The learning rate in a round, counted from 0."""
         return self.lr * self.decay**round if self.schedule == "exponential" else self.lr
 
+    def fuses(self, task: Task, terms: tuple[Term, ...] = ()) -> bool:
+        """Whether the compiled kernels train this model: then a block of clients is one call."""
+        return self.precision == "float32" and compiled.fits(task, active(terms))
+
     def train(
         self,
         task: Task,
         start: Weights,
-        data: Data,
+        data: Data | Lanes,
         context: Context,
         terms: tuple[Term, ...] = (),
         shift: Mapping[str, Tensor] | None = None,
     ) -> Trained:
         """Train from `start` on the scheduled batches. `shift` is added to every gradient."""
-        params = {name: value.clone().requires_grad_() for name, value in start.params.items()}
-        values, buffers = list(params.values()), start.buffers
-        shifts = None if shift is None else [shift[name] for name in params]
-        speed: list[Tensor] = []
-        rate, noise = self.rate(context.round), context.key.fold("noise")
-        total, steps = torch.zeros((), device=task.device), 0
-        for x, y in data.train:
-            drawn = task.noise(noise.fold(steps), len(x)) if task.noise_shapes else None
-            outputs, buffers = task.forward(Weights(params, buffers), x, train=True, noise=drawn)
-            loss = task.objective(outputs, y)
-            total, steps = total + loss.detach(), steps + 1
-            for term in terms:
-                loss = loss + term.loss(Step(task, Weights(params, buffers), start, outputs, x, y))
-            gradients = list(torch.autograd.grad(loss, values, allow_unused=True, materialize_grads=True))
-            with torch.no_grad():
-                speed = self._descend(values, gradients, shifts, speed, rate)
-        weights = Weights({name: value.detach() for name, value in params.items()}, buffers)
-        return Trained(weights, steps, total / max(steps, 1))
+        terms = active(terms)
+        rule = Rule(self.rate(context.round), self.momentum, self.weight_decay)
+        if isinstance(data, Lanes):
+            return descent.functional(rule, task, start, data, terms, shift)
+        if self.fuses(task, terms):
+            return compiled.train(rule, task, start, data, terms, shift)
+        dtype = getattr(torch, self.precision)
+        return descent.resident(rule, task, start, data, context.key.fold("noise"), terms, shift, dtype)
 
-    def _descend(
-        self,
-        values: list[Tensor],
-        gradients: list[Tensor],
-        shifts: list[Tensor] | None,
-        speed: list[Tensor],
-        rate: float,
-    ) -> list[Tensor]:
-        """One update in place; returns the momentum."""
-        if self.weight_decay:
-            torch._foreach_add_(gradients, values, alpha=self.weight_decay)
-        if shifts is not None:
-            torch._foreach_add_(gradients, shifts)
-        if self.momentum:
-            if speed:
-                torch._foreach_mul_(speed, self.momentum)
-                torch._foreach_add_(speed, gradients)
-            else:
-                speed = gradients
-            gradients = speed
-        torch._foreach_add_(values, gradients, alpha=-rate)
-        return speed
+
+def active(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+    """The terms that add anything: one of weight 0 must not even change the order of a sum."""
+    return tuple(term for term in terms if term.active)

@@ -29,6 +29,11 @@ class Step(NamedTuple):
 class Term(ABC):
     """A differentiable addition to the loss of a step."""
 
+    @property
+    def active(self) -> bool:
+        """Whether it adds anything: False for a weight of 0."""
+        return True
+
     @abstractmethod
     def loss(self, step: Step) -> Tensor:
         """[]: the addition."""
@@ -43,6 +48,11 @@ class Proximal(Term):
     def __post_init__(self) -> None:
         if not 0 <= self.mu < math.inf:
             raise SpecError(f"mu must be >= 0, got {self.mu:g}; FedProx's authors tried 0.001 to 1")
+
+    @property
+    def active(self) -> bool:
+        """See `Term`."""
+        return self.mu != 0
 
     def loss(self, step: Step) -> Tensor:
         """See the class."""

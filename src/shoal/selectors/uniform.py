@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
@@ -14,6 +14,8 @@ from shoal.core.types import Cohort
 @dataclass(frozen=True)
 class Uniform(Selector):
     """A number (`count`) or share (`fraction`) of the clients, each equally likely, without replacement."""
+
+    observes: ClassVar[bool] = False
 
     count: int | None = None
     fraction: float | None = None
@@ -53,6 +55,8 @@ class Uniform(Selector):
 @dataclass(frozen=True)
 class All(Selector):
     """Every client that can be reached."""
+
+    observes: ClassVar[bool] = False
 
     def select(self, state: Any, available: Population, key: Key) -> Cohort:
         """See `Selector`."""

@@ -1,0 +1,111 @@
+"""What runs in a worker process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import platform
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import torch
+
+from shoal.core.codec import Packet
+from shoal.core.engine import ClientSide, Verb
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.tree import from_buffer, into_buffer, nbytes, to_bytes
+from shoal.core.types import Context, Tree
+
+
+class Slot(NamedTuple):
+    """Shared memory for one client: what it is given, and what it answers."""
+
+    inward: mmap.mmap
+    outward: mmap.mmap
+
+
+class Job(NamedTuple):
+    """What goes through the pipe for one client."""
+
+    slot: int
+    letter: int  # the number of the message in the box; 0: it lies with the memory
+    client: int
+    verb: Verb
+    round: int
+    leg: int
+    setting: dict[str, Any]
+    key: Key
+    data: bytes | None  # message and memory, where they do not fit into the slot
+
+
+class Done(NamedTuple):
+    """What comes back through the pipe."""
+
+    slot: int
+    length: int
+    data: bytes | None = None  # the answer, where it does not fit into the slot
+    error: str = ""
+    curable: bool = False  # by the user
+
+
+def serve(
+    side: ClientSide, box: mmap.mmap, slots: Sequence[Slot], pipe: Connection, inherited: Sequence[Connection]
+) -> None:
+    """Work until the pipe closes."""
+    for connection in inherited:  # the parent's ends: while they are open here, nobody sees the parent die
+        connection.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    _die_with_parent()
+    torch.set_num_threads(1)
+    _keep_freed_memory()
+    number, letter = 0, None
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            job: Job = pipe.recv()
+            if job.letter and job.letter != number:
+                number, letter = job.letter, from_buffer(memoryview(box))
+            pipe.send(_do(side, letter, slots[job.slot], job))
+    os._exit(0)
+
+
+def _do(side: ClientSide, letter: Tree, slot: Slot, job: Job) -> Done:
+    try:
+        message, memory = from_buffer(memoryview(slot.inward if job.data is None else bytearray(job.data)))
+        context = Context(job.round, job.leg, job.setting, job.key)
+        packet = Packet(letter if job.letter else message)
+        kept, answer = side.visit(job.verb, job.client, memory or side.fresh(), packet, context)
+        parcel = (kept if side.remembers and job.verb == "update" else None, answer.content)
+        length = nbytes(parcel)
+        if length > len(slot.outward):
+            return Done(job.slot, length, to_bytes(parcel))
+        into_buffer(parcel, memoryview(slot.outward))
+        return Done(job.slot, length)
+    except SpecError as error:
+        return Done(job.slot, 0, error=str(error), curable=True)
+    except Exception as error:
+        trace = "".join(traceback.format_exception(error))
+        return Done(job.slot, 0, error=f"{error}\n\nIn the worker process:\n{trace}")
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to end this process with its parent, however that ends."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+def _keep_freed_memory() -> None:
+    """Ask glibc not to hand the memory of every step back to the kernel, only to fetch it again."""
+    if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
+        trim_threshold, top_pad, mmap_threshold = -1, -2, -3
+        library = ctypes.CDLL(None)
+        library.mallopt(mmap_threshold, 2**30)
+        library.mallopt(trim_threshold, 2**31 - 1)
+        library.mallopt(top_pad, 2**26)

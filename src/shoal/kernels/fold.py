@@ -1,0 +1,60 @@
+"""Sums of many clients' parameters, and whether these are numbers at all."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import boolean, float32, float64, int64, types
+
+from shoal.kernels.jit import given, kernel
+
+_BLOCK = 32768  # sums that are gone through together: 64 KiB stay in the cache while the rows stream past
+_LARGEST = np.finfo(np.float32).max
+
+
+@kernel(types.void(float64[::1], given(float32, 2), given(float64, 1), int64, int64))
+def _weighted_sum(acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int) -> None:
+    """See `weighted_sum`.
+
+    Four rows at a time, because otherwise reading and writing the sums is most of the work. Without
+    fastmath the product and the sum stay two roundings, so it makes no difference which rows go together.
+    """
+    n = len(rows)
+    for begin in range(first, last, _BLOCK):
+        end = min(begin + _BLOCK, last)
+        total = acc[begin:end]
+        for i in range(0, n - 3, 4):
+            w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+            r0, r1 = rows[i, begin:end], rows[i + 1, begin:end]
+            r2, r3 = rows[i + 2, begin:end], rows[i + 3, begin:end]
+            for p in range(total.size):
+                total[p] = (((total[p] + w0 * r0[p]) + w1 * r1[p]) + w2 * r2[p]) + w3 * r3[p]
+        for i in range(n - n % 4, n):
+            w0, r0 = weights[i], rows[i, begin:end]
+            for p in range(total.size):
+                total[p] += w0 * r0[p]
+
+
+def weighted_sum(
+    acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int = 0, last: int | None = None
+) -> None:
+    """acc[p] += weights[0]*rows[0, p], then += weights[1]*rows[1, p] and so on, for `first <= p < last`.
+
+    acc [P] float64, rows [n, P] float32, weights [n] float64. The bits are the same however the rows are
+    split over calls. Calls for disjoint ranges of p may run in threads of their own.
+    """
+    last = len(acc) if last is None else last
+    if rows.shape != (len(weights), len(acc)) or not 0 <= first <= last <= len(acc):
+        raise ValueError(f"{rows.shape} rows, {len(weights)} weights and {len(acc)} sums do not fit together")
+    _weighted_sum(acc, rows, weights, first, last)
+
+
+@kernel(boolean[::1](given(float32, 2)))
+def row_finite(rows: np.ndarray) -> np.ndarray:
+    """[n] bool: whether all of a row [n, P] float32 is finite."""
+    finite = np.empty(len(rows), np.bool_)
+    for i in range(len(rows)):
+        row, strange = rows[i], False
+        for p in range(row.size):  # to the end, because a loop that may stop is not made into vector code
+            strange |= not abs(row[p]) <= _LARGEST
+        finite[i] = not strange
+    return finite

@@ -1,0 +1,49 @@
+"""How kernels are compiled, in one place.
+
+Nothing is compiled with fastmath: it may assume that there is no inf and no nan, and a client that diverges
+must show. Sums whose order matters for speed are written out in `tiles` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from numba.extending import intrinsic
+
+# scalars in kernels, as the type checker sees them
+Index = int | np.int64
+Word = int | np.uint64
+Real = float | np.float32
+Flag = bool | np.bool_
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def inner(function: Function) -> Function:
+    """A function that only kernels call. It is compiled, and kept on disk, as a part of them."""
+    compiled: Function = numba.njit(function, nogil=True, error_model="numpy")
+    return compiled
+
+
+def kernel(signature: Any) -> Callable[[Function], Function]:
+    """A function that Python calls: compiled when its module is imported, unless numba's cache has it.
+
+    With a signature there is one version, and arrays of another type are an error instead of a second
+    compilation. The lock of the interpreter is let go, so calls may run side by side in threads.
+    """
+    made: Callable[[Function], Function] = numba.njit(signature, cache=True, nogil=True, error_model="numpy")
+    return made
+
+
+def emitted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is given as the code that writes it in LLVM's language."""
+    made: Callable[..., Any] = intrinsic(function)
+    return made
+
+
+def given(kind: Any, dimensions: int) -> Any:
+    """The type of a contiguous array that is only read."""
+    return numba.types.Array(kind, dimensions, "C", readonly=True)

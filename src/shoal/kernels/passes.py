@@ -1,0 +1,218 @@
+"""Forward and backward passes through dense layers, for the batch of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.kernels.jit import Flag, Index, Real, inner
+from shoal.kernels.layout import BAND, Net, Work, clear
+from shoal.kernels.tiles import LANES, TALL, make_dot, make_outer
+
+_CHUNK = 64  # samples that are gone through together: their values stay in the cache, their pages in the TLB
+_ZERO, _ONE = np.float32(0), np.float32(1)
+
+
+class Rule(NamedTuple):
+    """How a client descends."""
+
+    rate: Real
+    momentum: Real
+    weight_decay: Real
+    mu: Real
+    shifted: Flag  # whether something is added to every gradient
+
+
+@inner
+def plain(rule: Rule) -> Flag:
+    """Whether a step only subtracts the gradient. By value, so that mu = 0 is the same as no mu."""
+    extras = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO or rule.shifted
+    return not extras
+
+
+def _dot_band(rows: int) -> Callable[..., None]:
+    two, one = make_dot(rows, 2), make_dot(rows, 1)
+
+    @inner
+    def dots(
+        y: np.ndarray, yo: Index, ys: Index,
+        w: np.ndarray, wo: Index, ws: Index,
+        x: np.ndarray, xo: Index,
+        batch: Index,
+    ) -> None:  # fmt: skip
+        for b in range(0, batch - 1, 2):
+            two(y, yo + b * ys, ys, w, wo, ws, x, xo + b * ws, ws, ws)
+        if batch % 2:
+            one(y, yo + (batch - 1) * ys, ys, w, wo, ws, x, xo + (batch - 1) * ws, ws, ws)
+
+    return dots
+
+
+def _outer_band(rows: int) -> Callable[..., None]:
+    tile = make_outer(rows)
+
+    @inner
+    def outers(
+        y: np.ndarray, yo: Index, wide: Index,
+        a: np.ndarray, ao: Index, ar: Index, ak: Index,
+        x: np.ndarray, xo: Index,
+        n: Index, scale: Real,
+    ) -> None:  # fmt: skip
+        for i in range(0, wide, LANES):
+            tile(y, yo + i, wide, a, ao, ar, ak, x, xo + i, wide, n, scale)
+
+    return outers
+
+
+_dots_tall, _dots_two, _dots_one = _dot_band(TALL), _dot_band(2), _dot_band(1)
+_outers_tall, _outers_two, _outers_one = _outer_band(2 * TALL), _outer_band(2), _outer_band(1)
+
+
+@inner
+def _dots(
+    y: np.ndarray, yo: Index, ys: Index,
+    out: Index,
+    w: np.ndarray, wo: Index, ws: Index,
+    x: np.ndarray, xo: Index,
+    batch: Index,
+) -> None:  # fmt: skip
+    """y[b, o] = sum_i w[o, i] * x[b, i]."""
+    o = 0
+    while o + TALL <= out:
+        _dots_tall(y, yo + o, ys, w, wo + o * ws, ws, x, xo, batch)
+        o += TALL
+    while o + 2 <= out:
+        _dots_two(y, yo + o, ys, w, wo + o * ws, ws, x, xo, batch)
+        o += 2
+    if o < out:
+        _dots_one(y, yo + o, ys, w, wo + o * ws, ws, x, xo, batch)
+
+
+@inner
+def forward(net: Net, work: Work, batch: Index) -> None:
+    """Fill in the values of all layers; those of the input are there."""
+    layers = net.weights.size
+    for layer in range(layers):
+        out, wide = net.sizes[layer + 1], net.strides[layer]
+        xo, yo, ys = net.values[layer], net.values[layer + 1], net.strides[layer + 1]
+        for b in range(0, batch, _CHUNK):
+            args = (wide, work.values, xo + b * wide, min(_CHUNK, batch - b))
+            _dots(work.values, yo + b * ys, ys, out, work.params, net.weights[layer], *args)
+        bias = work.params[net.biases[layer] : net.biases[layer] + out]
+        for b in range(batch):
+            row = work.values[yo + b * ys : yo + b * ys + out]
+            if layer + 1 < layers:
+                for i in range(out):
+                    value = row[i] + bias[i]
+                    row[i] = _ZERO if value <= _ZERO else value  # so that nan stays nan
+            else:
+                for i in range(out):
+                    row[i] += bias[i]
+
+
+@inner
+def _accumulate(
+    y: np.ndarray, yo: Index, rows: Index, wide: Index,
+    a: np.ndarray, ao: Index, ar: Index, ak: Index,
+    x: np.ndarray, xo: Index,
+    n: Index, scale: Real,
+) -> None:  # fmt: skip
+    """y[r, i] += scale * sum_{k < n} a[r, k] * x[k, i], with `wide` numbers in the rows of y and x."""
+    for k in range(0, n, _CHUNK):
+        at, xk, count, r = ao + k * ak, xo + k * wide, min(_CHUNK, n - k), 0
+        while r + 2 * TALL <= rows:
+            _outers_tall(y, yo + r * wide, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
+            r += 2 * TALL
+        while r + 2 <= rows:
+            _outers_two(y, yo + r * wide, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
+            r += 2
+        if r < rows:
+            _outers_one(y, yo + r * wide, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
+
+
+@inner
+def backward(
+    net: Net, work: Work, batch: Index, rule: Rule, fresh: Flag, origin: np.ndarray, shift: np.ndarray
+) -> None:
+    """Update the parameters from the slopes of the outputs. `fresh` says that this is the first step."""
+    none, one = np.int64(0), np.int64(1)  # literal numbers would each be compiled for
+    end = origin.size  # of the layer's parameters in the flat arrays
+    for layer in range(net.weights.size - 1, -1, -1):
+        out, wide, slope = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
+        x, dx, dy, w = net.values[layer], net.values[layer], net.values[layer + 1], net.weights[layer]
+        flat = end - out * (net.sizes[layer] + 1)
+        if layer > 0:
+            clear(work.slopes, dx, batch * wide)
+        for o in range(0, out, BAND):
+            rows, at = min(BAND, out - o), w + o * wide
+            if layer > 0:
+                _accumulate(
+                    work.slopes, dx, batch, wide, work.slopes, dy + o, slope, one, work.params, at, rows, _ONE
+                )
+            args = (work.slopes, dy + o, one, slope, work.values, x, batch)
+            if plain(rule):
+                _accumulate(work.params, at, rows, wide, *args, -rule.rate)
+            else:
+                clear(work.gradient, none, rows * wide)
+                _accumulate(work.gradient, none, rows, wide, *args, _ONE)
+                count = net.sizes[layer]
+                for r in range(rows):
+                    place = flat + (o + r) * count
+                    _descend(work, at + r * wide, r * wide, count, rule, fresh, origin, shift, place)
+        _descend_bias(net, work, layer, batch, rule, fresh, origin, shift, end - out)
+        if layer > 0:
+            _mask(work.slopes, work.values, dx, batch * wide)
+        end = flat
+
+
+@inner
+def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index) -> None:
+    """ReLU backwards. Values in the padding are 0, so the slopes there become 0 as well."""
+    left, right = slopes[at : at + n], values[at : at + n]
+    for i in range(n):
+        left[i] = _ZERO if right[i] <= _ZERO else left[i]
+
+
+@inner
+def _descend_bias(
+    net: Net, work: Work, layer: Index, batch: Index, rule: Rule, fresh: Flag, origin: np.ndarray,
+    shift: np.ndarray, flat: Index,
+) -> None:  # fmt: skip
+    """The same for a bias: a row whose input is always 1."""
+    none, wide, at, dy = np.int64(0), net.strides[layer + 1], net.biases[layer], net.values[layer + 1]
+    args = (wide, work.one, none, none, none, work.slopes, dy, batch)
+    if plain(rule):
+        _outers_one(work.params, at, *args, -rule.rate)
+    else:
+        clear(work.gradient, none, wide)
+        _outers_one(work.gradient, none, *args, _ONE)
+        _descend(work, at, none, net.sizes[layer + 1], rule, fresh, origin, shift, flat)
+
+
+@inner
+def _descend(
+    work: Work, at: Index, from_: Index, count: Index, rule: Rule, fresh: Flag, origin: np.ndarray,
+    shift: np.ndarray, flat: Index,
+) -> None:  # fmt: skip
+    """One step of `count` parameters at `at`, given their gradient at `from_`, as torch's SGD does it."""
+    w, g = work.params[at : at + count], work.gradient[from_ : from_ + count]
+    if rule.mu != _ZERO:
+        start = origin[flat : flat + count]
+        for i in range(count):
+            g[i] += rule.mu * (w[i] - start[i])
+    if rule.weight_decay != _ZERO:
+        for i in range(count):
+            g[i] += rule.weight_decay * w[i]
+    if rule.shifted:
+        more = shift[flat : flat + count]
+        for i in range(count):
+            g[i] += more[i]
+    if rule.momentum != _ZERO:
+        speed = work.speed[at : at + count]
+        for i in range(count):
+            speed[i] = g[i] if fresh else rule.momentum * speed[i] + g[i]
+        g = speed
+    for i in range(count):
+        w[i] -= rule.rate * g[i]

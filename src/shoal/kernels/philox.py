@@ -1,0 +1,157 @@
+"""NumPy's Philox4x64-10, for many keys at once.
+
+A key is two 64-bit words. Its stream is that of NumPy's Philox with these words as its key, and a fold is
+the first two numbers of that stream when the counter starts at what is folded in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import float32, int64, types, uint64
+
+from shoal.kernels.jit import Word, emitted, given, inner, kernel
+
+FOLD_INT, FOLD_TEXT = (
+    np.uint64(1),
+    np.uint64(2),
+)  # the counter's last word; the stream of the key itself has 0 there
+
+_PAIR = types.UniTuple(uint64, 2)  # type: ignore[no-untyped-call]
+
+_MULTIPLIERS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
+_WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
+_ZERO, _ONE, _HALF = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFF)
+_STEP = np.float32(2.0**-24)
+
+
+@emitted
+def _product(typing: Any, a: Any, b: Any) -> Any:
+    """The 128 bits of a product, as two words: low, high."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        long = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], long), builder.zext(args[1], long))
+        low = builder.trunc(product, ir.IntType(64))
+        high = builder.trunc(builder.lshr(product, long(64)), ir.IntType(64))
+        return context.make_tuple(builder, signature.return_type, (low, high))
+
+    return _PAIR(uint64, uint64), emit
+
+
+@inner
+def _block(key: tuple[Word, Word], c0: Word, c1: Word, c3: Word) -> tuple[Word, Word, Word, Word]:
+    """Four numbers from the counter (c0, c1, 0, c3)."""
+    (k0, k1), c2 = key, _ZERO
+    for _ in range(10):
+        low0, high0 = _product(_MULTIPLIERS[0], c0)
+        low1, high1 = _product(_MULTIPLIERS[1], c2)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0 += _WEYL[0]
+        k1 += _WEYL[1]
+    return c0, c1, c2, c3
+
+
+@kernel(_PAIR(uint64, uint64, uint64, uint64))
+def fold_one(first: Word, second: Word, value: Word, kind: Word) -> tuple[int, int]:
+    """The words of the key that `value` folded into the key (first, second) gives."""
+    c0 = value + _ONE  # NumPy counts up before the first block, and carries
+    c1 = _ONE if c0 == _ZERO else _ZERO
+    word0, word1, _, _ = _block((first, second), c0, c1, kind)
+    return word0, word1  # type: ignore[return-value]  # Python is given plain integers
+
+
+@kernel(uint64[:, ::1](given(uint64, 1), given(uint64, 1)))
+def fold_many(words: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """[n, 2]: the words of `Key(words).fold(value)` for each of n integers."""
+    folded = np.empty((values.size, 2), np.uint64)
+    for i in range(values.size):
+        folded[i, 0], folded[i, 1] = fold_one(words[0], words[1], values[i], FOLD_INT)
+    return folded
+
+
+@kernel(uint64[:, ::1](given(uint64, 2), uint64))
+def fold_text(words: np.ndarray, text_word: Word) -> np.ndarray:
+    """[n, 2]: the words of `Key(row).fold(text)` for each row of words [n, 2], given the text's word."""
+    folded = np.empty(words.shape, np.uint64)
+    for i in range(len(words)):
+        folded[i, 0], folded[i, 1] = fold_one(words[i, 0], words[i, 1], text_word, FOLD_TEXT)
+    return folded
+
+
+@inner
+def _next(key: tuple[Word, Word], drawn: int, buffer: np.ndarray) -> Any:
+    """Number `drawn` of the key's stream; `buffer` holds the block that it is in."""
+    at = drawn % 4
+    if at == 0:
+        buffer[0], buffer[1], buffer[2], buffer[3] = _block(key, np.uint64(drawn // 4 + 1), _ZERO, _ZERO)
+    return buffer[at]
+
+
+@inner
+def _below(bound: Word, key: tuple[Word, Word], drawn: int, buffer: np.ndarray) -> tuple[np.int64, int]:
+    """A number below `bound`, each equally likely, and how many numbers of the stream are drawn by then.
+
+    It is the high word of `bound` times a word of the stream, which is drawn again if the low word shows
+    one of the few surplus ones (Lemire).
+    """
+    low, high = _product(_next(key, drawn, buffer), bound)
+    drawn += 1
+    if low < bound:
+        surplus = (_ZERO - bound) % bound  # 2^64 mod bound
+        while low < surplus:
+            low, high = _product(_next(key, drawn, buffer), bound)
+            drawn += 1
+    return np.int64(high), drawn
+
+
+@kernel(int64[::1](given(uint64, 2), given(int64, 1), int64))
+def permutations(words: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarray:
+    """`epochs` random orders of `range(count)` for each key, one after another, from the key's own stream.
+
+    Each order is Fisher and Yates's shuffle of 0, 1, ...: from the last place down to the second, a place
+    is exchanged with one of those up to itself.
+    """
+    total, at = 0, 0
+    for count in counts:
+        total += count * epochs
+    orders, buffer = np.empty(total, np.int64), np.empty(4, np.uint64)
+    for i in range(counts.size):
+        key, drawn = (words[i, 0], words[i, 1]), 0
+        for _ in range(epochs):
+            order = orders[at : at + counts[i]]
+            at += counts[i]
+            for place in range(order.size):
+                order[place] = place
+            for place in range(order.size - 1, 0, -1):
+                other, drawn = _below(np.uint64(place + 1), key, drawn, buffer)
+                order[place], order[other] = order[other], order[place]
+    return orders
+
+
+@kernel(float32[:, ::1](given(uint64, 2), int64))
+def uniforms(words: np.ndarray, size: int) -> np.ndarray:
+    """[n, size]: numbers in [0, 1) from each key's stream: 24 bits of a word's low half, then of its high."""
+    numbers, buffer = np.empty((len(words), size), np.float32), np.empty(4, np.uint64)
+    for i in range(len(words)):
+        key = (words[i, 0], words[i, 1])
+        for j in range(size):
+            if j % 2 == 0:
+                word = _next(key, j // 2, buffer)
+            else:
+                word = buffer[j // 2 % 4] >> np.uint64(32)
+            numbers[i, j] = np.float32((word & _HALF) >> np.uint64(8)) * _STEP
+    return numbers
+
+
+@kernel(int64[:, ::1](given(uint64, 2), int64, int64))
+def integers(words: np.ndarray, bound: int, size: int) -> np.ndarray:
+    """[n, size]: numbers in 0 ... bound - 1 from each key's stream."""
+    numbers, buffer = np.empty((len(words), size), np.int64), np.empty(4, np.uint64)
+    for i in range(len(words)):
+        key, drawn = (words[i, 0], words[i, 1]), 0
+        for j in range(size):
+            numbers[i, j], drawn = _below(np.uint64(bound), key, drawn, buffer)
+    return numbers

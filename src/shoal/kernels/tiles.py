@@ -1,0 +1,178 @@
+"""Two pieces of vector code that dense layers are made of, written out in LLVM's own language.
+
+Left to itself, LLVM vectorises the inner loop only: sums over the batch would go through memory. Here a
+small tile of sums stays in registers while the loop runs. Vectors have 16 float32 lanes on every machine,
+each step is one fused multiply-add, and lanes are added in one fixed tree, so the bits depend neither on
+the size of the tile nor on the width of the processor's registers.
+
+All arrays are flat and all rows start at multiples of `LANES`; the caller pads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding
+from llvmlite import ir
+from numba import types
+
+from shoal.kernels.jit import emitted
+
+LANES = 16
+# rows of a tile: 4 x 2 sums are 8 of the 32 registers of AVX-512, but all 16 of AVX2, which also needs some
+TALL = 4 if llvmlite.binding.get_host_cpu_features().get("avx512f", False) else 2
+
+_FLOAT, _INDEX, _LANE = ir.FloatType(), ir.IntType(64), ir.IntType(32)
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+
+
+def make_dot(rows: int, batch: int) -> Callable[..., None]:
+    """The code for `rows x batch` inner products.
+
+    dot(y, yo, ys, w, wo, ws, x, xo, xs, n):
+    y[yo + b*ys + r] = sum_{i < n} w[wo + r*ws + i] * x[xo + b*xs + i]; n is a positive multiple of `LANES`.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        y, w, x = (_start(context, builder, signature, args, at) for at in (0, 3, 6))
+        ys, ws, xs, n = args[2], args[5], args[8], args[9]
+        w_rows = [builder.gep(w, [builder.mul(ws, _INDEX(r))]) for r in range(rows)]
+        x_rows = [builder.gep(x, [builder.mul(xs, _INDEX(b))]) for b in range(batch)]
+        with _Loop(builder, n, LANES, rows * batch) as loop:
+            x_parts = [_load(builder, builder.gep(row, [loop.at])) for row in x_rows]
+            for r, row in enumerate(w_rows):
+                w_part = _load(builder, builder.gep(row, [loop.at]))
+                for b, x_part in enumerate(x_parts):
+                    loop.add(r * batch + b, w_part, x_part)
+        for b in range(batch):
+            sums = _add_lanes(builder, [loop.sums[r * batch + b] for r in range(rows)])
+            _store(builder, sums, builder.gep(y, [builder.mul(ys, _INDEX(b))]))
+        return context.get_dummy_value()
+
+    def dot(
+        typing: Any, y: Any, yo: Any, ys: Any, w: Any, wo: Any, ws: Any, x: Any, xo: Any, xs: Any, n: Any
+    ) -> Any:
+        index = types.int64
+        return types.void(y, index, index, w, index, index, x, index, index, index), emit
+
+    return emitted(dot)
+
+
+def make_outer(rows: int) -> Callable[..., None]:
+    """The code for `LANES` columns of `rows` sums of outer products.
+
+    outer(y, yo, ys, a, ao, ar, ak, x, xo, xs, n, scale):
+    y[yo + r*ys + i] += scale * sum_{k < n} a[ao + r*ar + k*ak] * x[xo + k*xs + i] for i < LANES; n > 0.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        y, a, x = (_start(context, builder, signature, args, at) for at in (0, 3, 7))
+        ys, ar, ak, xs, n, scale = args[2], args[5], args[6], args[9], args[10], args[11]
+        a_rows = [builder.gep(a, [builder.mul(ar, _INDEX(r))]) for r in range(rows)]
+        with _Loop(builder, n, 1, rows) as loop:
+            x_part = _load(builder, builder.gep(x, [builder.mul(loop.at, xs)]))
+            step = builder.mul(loop.at, ak)
+            for r, row in enumerate(a_rows):
+                loop.add(r, _spread(builder, builder.load(builder.gep(row, [step]))), x_part)
+        factor = _spread(builder, scale)
+        for r, total in enumerate(loop.sums):
+            place = builder.gep(y, [builder.mul(ys, _INDEX(r))])
+            _store(builder, _fma(builder, factor, total, _load(builder, place)), place)
+        return context.get_dummy_value()
+
+    def outer(
+        typing: Any,
+        y: Any, yo: Any, ys: Any,
+        a: Any, ao: Any, ar: Any, ak: Any,
+        x: Any, xo: Any, xs: Any,
+        n: Any, scale: Any,
+    ) -> Any:  # fmt: skip
+        index = types.int64
+        return types.void(
+            y, index, index, a, index, index, index, x, index, index, index, types.float32
+        ), emit
+
+    return emitted(outer)
+
+
+class _Loop:
+    """A counted loop, at least once around, with vector sums that live in registers."""
+
+    def __init__(self, builder: ir.IRBuilder, end: ir.Value, step: int, count: int) -> None:
+        self._builder, self._end, self._step = builder, end, step
+        self._before, self._body = builder.block, builder.append_basic_block("tile")
+        builder.branch(self._body)
+        builder.position_at_end(self._body)
+        self.at = builder.phi(_INDEX)
+        self.at.add_incoming(_INDEX(0), self._before)
+        self._phis = [builder.phi(_VECTOR) for _ in range(count)]
+        self.sums: list[ir.Value] = [None] * count
+
+    def __enter__(self) -> _Loop:
+        return self
+
+    def add(self, which: int, left: ir.Value, right: ir.Value) -> None:
+        """One multiply-add into a sum."""
+        self.sums[which] = _fma(self._builder, left, right, self._phis[which])
+
+    def __exit__(self, *_: object) -> None:
+        builder = self._builder
+        following = builder.add(self.at, _INDEX(self._step))
+        self.at.add_incoming(following, self._body)
+        for phi, total in zip(self._phis, self.sums):
+            phi.add_incoming(ir.Constant(_VECTOR, None), self._before)
+            phi.add_incoming(total, self._body)
+        after = builder.append_basic_block("after")
+        builder.cbranch(builder.icmp_signed("<", following, self._end), self._body, after)
+        builder.position_at_end(after)
+
+
+def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
+    """One sum for each of 1, 2, 4, ... vectors: lane i with i + 8, then with i + 4, i + 2, i + 1.
+
+    Vectors are folded in pairs, which halves the work as against folding each by itself.
+    """
+    width = LANES  # lanes that belong to one sum
+    while width > 1:
+        if len(vectors) == 1:
+            pairs, lanes = [(vectors[0], vectors[0])], int(vectors[0].type.count)
+        else:
+            pairs, lanes = list(zip(vectors[::2], vectors[1::2])), 2 * LANES
+        low = [lane for lane in range(lanes) if lane % width < width // 2]
+        high = [lane + width // 2 for lane in low]
+        vectors = [
+            builder.fadd(_shuffle(builder, a, b, low), _shuffle(builder, a, b, high)) for a, b in pairs
+        ]
+        width //= 2
+    return vectors[0]
+
+
+def _start(context: Any, builder: ir.IRBuilder, signature: Any, args: Any, at: int) -> ir.Value:
+    """A pointer to where the array argument `at` and the offset after it begin."""
+    array = context.make_array(signature.args[at])(context, builder, args[at])
+    return builder.gep(array.data, [args[at + 1]])
+
+
+def _load(builder: ir.IRBuilder, place: ir.Value) -> ir.Value:
+    return builder.load(builder.bitcast(place, _VECTOR.as_pointer()), align=4)
+
+
+def _store(builder: ir.IRBuilder, value: ir.Value, place: ir.Value) -> None:
+    builder.store(value, builder.bitcast(place, value.type.as_pointer()), align=4)
+
+
+def _shuffle(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: list[int]) -> ir.Value:
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_LANE, len(lanes)), lanes))
+
+
+def _spread(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """The same number in every lane."""
+    nothing = ir.Constant(_VECTOR, ir.Undefined)
+    return _shuffle(builder, builder.insert_element(nothing, value, _LANE(0)), nothing, [0] * LANES)
+
+
+def _fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    name, module = f"llvm.fma.v{LANES}f32", builder.module
+    function = module.globals.get(name) or ir.Function(module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), name)
+    return builder.call(function, [a, b, c])

@@ -1,0 +1,78 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.kernels import fold
+
+
+def problem(n, params, seed=0):
+    generator = np.random.default_rng(seed)
+    rows = generator.normal(size=(n, params)).astype(np.float32)
+    return generator.normal(size=params), rows, generator.uniform(0, 100, n)
+
+
+def bits(array):
+    return array.view(np.int64)
+
+
+def one_by_one(acc, rows, weights):
+    acc = acc.copy()
+    for row, weight in zip(rows, weights):
+        acc += weight * row.astype(np.float64)
+    return acc
+
+
+@pytest.mark.parametrize("params", [1, 7, 8192, 8193, 20_001])
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 11])
+def test_the_sum_is_rounded_after_every_product_and_every_addition(n, params):
+    acc, rows, weights = problem(n, params)
+    expected = one_by_one(acc, rows, weights)
+    fold.weighted_sum(acc, rows, weights)
+    assert np.array_equal(bits(acc), bits(expected))
+
+
+@given(st.lists(st.integers(0, 13), max_size=4), st.integers(0, 300), st.integers(0, 300))
+def test_the_bits_do_not_depend_on_how_the_work_is_split(cuts, first, second):
+    acc, rows, weights = problem(13, 300)
+    expected = one_by_one(acc, rows, weights)
+    edges = [0, *sorted(cuts), 13]
+    columns = [0, *sorted([first, second]), 300]
+    for begin, end in pairwise(edges):
+        for left, right in pairwise(columns):
+            fold.weighted_sum(acc, rows[begin:end], weights[begin:end], left, right)
+    assert np.array_equal(bits(acc), bits(expected))
+
+
+def test_what_is_not_finite_stays_so():
+    acc, rows, weights = problem(5, 40)
+    rows[1, 3], rows[2, 4] = np.inf, np.nan
+    fold.weighted_sum(acc, rows, weights)
+    assert np.flatnonzero(~np.isfinite(acc)).tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("rows", "weights", "last"), [((3, 10), 2, None), ((3, 9), 3, None), ((3, 10), 3, 11)]
+)
+def test_shapes_that_do_not_fit_are_refused(rows, weights, last):
+    with pytest.raises(ValueError, match="do not fit"):
+        fold.weighted_sum(np.zeros(10), np.zeros(rows, np.float32), np.zeros(weights), 0, last)
+
+
+@pytest.mark.parametrize("strange", [np.inf, -np.inf, np.nan, -np.nan])
+@pytest.mark.parametrize("place", [0, 1, 63, 64, 998])
+def test_rows_that_are_not_finite_are_found(strange, place):
+    rows = np.zeros((4, 999), np.float32)
+    rows[0] = np.finfo(np.float32).max
+    rows[1] = -rows[0]
+    rows[2] = np.finfo(np.float32).smallest_subnormal
+    assert fold.row_finite(rows).tolist() == [True] * 4
+    rows[2, place] = strange
+    assert fold.row_finite(rows).tolist() == [True, True, False, True]
+
+
+def test_no_rows_and_empty_rows():
+    assert fold.row_finite(np.zeros((0, 5), np.float32)).shape == (0,)
+    assert fold.row_finite(np.zeros((2, 0), np.float32)).tolist() == [True, True]

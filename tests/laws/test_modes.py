@@ -1,0 +1,133 @@
+"""Laws of the local engine's modes, for every method of the catalogue."""
+
+import os
+import signal
+
+import pytest
+from toy import play, same, setup
+
+from shoal import StageError
+from shoal.core.tree import tensors
+from shoal.loop import advance, start
+from shoal.methods import METHODS
+
+EVERY = pytest.mark.parametrize("name", METHODS)
+NORMS = pytest.mark.parametrize("norm", ["none", "batch"])
+TASKS = pytest.mark.parametrize(
+    "task",
+    [
+        {"dataset": "toy:blobs", "model": "toy:net", "norm": "none"},
+        {"dataset": "toy:blobs", "model": "toy:net", "norm": "batch"},
+        {"dataset": "toy:blobs", "model": "toy:dropping"},
+    ],
+    ids=["dense", "batch norm", "dropout"],
+)
+
+
+def closed(made, rounds):
+    try:
+        progress = play(made, rounds)
+        memories = [made.federation.engine.memory(c, v) for c, v in sorted(progress.accepted.items())]
+        return progress, memories
+    finally:
+        made.federation.engine.close()
+
+
+def farthest(first, second):
+    return max(
+        (
+            float((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-3))
+            for a, b in zip(tensors(first), tensors(second), strict=True)
+        ),
+        default=0.0,
+    )
+
+
+@EVERY
+@TASKS
+def test_workers_have_the_bits_of_one_client_after_another(name, task):
+    reference = closed(setup(name, task=task, engine={"mode": "serial"}), 3)
+    for workers in (1, 2, 3):
+        found = closed(setup(name, task=task, engine={"mode": "workers", "workers": workers}), 3)
+        assert same(found[0].state, reference[0].state)
+        assert same(found[1], reference[1])
+
+
+@EVERY
+@TASKS
+def test_blocks_agree_with_one_client_after_another(name, task):
+    local = {"lr": 0.05, "batch": 8, "epochs": 2, "momentum": 0.5}
+    reference = closed(setup(name, task=task, local=local, engine={"mode": "serial"}), 10)
+    found = closed(setup(name, task=task, local=local, engine={"mode": "block"}), 10)
+    assert farthest(found[0].state, reference[0].state) < 1e-4
+    assert farthest(found[1], reference[1]) < 1e-4
+    assert same(
+        found[0].state, closed(setup(name, task=task, local=local, engine={"mode": "block"}), 10)[0].state
+    )
+
+
+@EVERY
+def test_a_killed_worker_changes_no_bit(name):
+    reference = closed(setup(name, engine={"mode": "serial"}), 3)
+    made = setup(name, engine={"mode": "workers", "workers": 2})
+    engine = made.federation.engine
+    killed = []
+
+    class Killing:
+        def exchange(self, work, cohort, message, key):
+            for delivery in engine.exchange(work, cohort, message, key):
+                if work.round == 1 and not killed:
+                    killed.append(engine._way.workers[0].process.pid)
+                    os.kill(killed[0], signal.SIGKILL)
+                yield delivery
+
+        def __getattr__(self, name):
+            return getattr(engine, name)
+
+    from dataclasses import replace
+
+    made = made._replace(federation=replace(made.federation, engine=Killing()))
+    found = closed(made, 3)
+    assert killed
+    assert same(found[0].state, reference[0].state)
+    assert same(found[1], reference[1])
+
+
+def deadly(*args):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_client_that_kills_two_workers_is_named(monkeypatch):
+    made = setup(engine={"mode": "workers", "workers": 2})
+    holdings = made.side.holdings
+    progress = start(made.federation)
+    train = type(holdings).train
+
+    def trap(self, client, *args, **kwargs):
+        return deadly() if client == victim else train(self, client, *args, **kwargs)
+
+    victim = (
+        setup()
+        .federation.selector.select((), range(8), made.federation.key.fold("round", 0, "select"))
+        .ids[2]
+    )
+    monkeypatch.setattr(type(holdings), "train", trap)
+    with pytest.raises(
+        StageError, match=f"update of client {victim} failed in round 1: two worker processes died"
+    ):
+        advance(made.federation, progress)
+    assert made.federation.engine._way.workers == []
+
+
+def test_an_error_in_a_worker_says_where_and_leaves_nobody_behind(monkeypatch):
+    made = setup(engine={"mode": "workers", "workers": 2})
+
+    def broken(*args, **kwargs):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(type(made.federation.method), "client_update", broken)
+    with pytest.raises(
+        StageError, match=r"update of client \d failed in round 1: ZeroDivisionError: by zero"
+    ):
+        advance(made.federation, start(made.federation))
+    assert made.federation.engine._way.workers == []
