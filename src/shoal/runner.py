@@ -20,6 +20,7 @@ from shoal.core.errors import SpecError, StageError
 from shoal.core.tree import to_bytes
 from shoal.core.types import Cohort, Version, message_for
 from shoal.directory import REPORT, RunDirectory, named_weights, weights_sha256
+from shoal.engines.process import keep_freed_memory
 from shoal.evaluation import evaluate
 from shoal.loop import Progress, advance, start
 from shoal.spec import Spec, from_table, load_spec
@@ -131,6 +132,7 @@ def one_thread() -> Iterator[None]:
     """Arithmetic on one thread: with more the bits of some sums depend on their number."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    keep_freed_memory()
     try:
         yield
     finally:

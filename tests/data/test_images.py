@@ -131,6 +131,7 @@ def test_a_data_set_that_is_not_there(data, monkeypatch):
         (gzip.compress(b"\0\0\x0d\1\0\0\0\0"), "it starts with 00000d"),
         (gzip.compress(b"\0\0\x08\1\0\0\0\4abcd")[:-9], "end-of-stream"),
     ],
+    ids=["empty", "no gzip", "short", "no bytes", "cut"],  # the bytes hold the time they were made at
 )
 def test_damaged_idx(tmp_path, content, why):
     (tmp_path / "x.gz").write_bytes(content)

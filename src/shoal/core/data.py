@@ -71,6 +71,11 @@ class Shards(ABC):
     def count(self, client: int) -> int:
         """How many samples `client` holds."""
 
+    def many(self, clients: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of several clients, one client after another, and how many each holds."""
+        held = [self.indices(client) for client in clients]
+        return np.concatenate(held), np.array([len(rows) for rows in held])
+
 
 class Partition(ABC):
     """A rule that deals the training samples to clients."""

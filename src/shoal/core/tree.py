@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from shoal.core.types import Tree
 
@@ -28,8 +27,24 @@ def tree_map(
     *others: Tree,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Tree:
-    """`function` on the leaves of trees of one structure."""
-    return pytree.tree_map(function, first, *others, is_leaf=is_leaf)
+    """`function` on the leaves of trees of one structure. Dicts are matched by their keys.
+
+    Written out here because it runs several times a client: torch's own takes ten times as long.
+    """
+    if is_leaf is not None and is_leaf(first):
+        return function(first, *others)
+    if isinstance(first, dict):
+        return {
+            name: tree_map(function, value, *(other[name] for other in others), is_leaf=is_leaf)
+            for name, value in first.items()
+        }
+    if isinstance(first, tuple | list):
+        for other in others:
+            if len(other) != len(first):
+                raise ValueError(f"trees differ: {len(first)} parts here, {len(other)} there")
+        parts = [tree_map(function, *inner, is_leaf=is_leaf) for inner in zip(first, *others, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    return function(first, *others)
 
 
 def row(tree: Tree, position: int) -> Tree:
@@ -44,7 +59,11 @@ def stack(rows: Sequence[Tree]) -> Tree:
 
 def leaves(tree: Tree) -> list[Any]:
     """All leaves, in a fixed order."""
-    return pytree.tree_leaves(tree)
+    if isinstance(tree, dict):
+        return [leaf for value in tree.values() for leaf in leaves(value)]
+    if isinstance(tree, tuple | list):
+        return [leaf for value in tree for leaf in leaves(value)]
+    return [tree]
 
 
 def tensors(tree: Tree) -> list[Tensor]:

@@ -37,13 +37,12 @@ class Simulated(Holdings):
 
     def block(self, clients: Sequence[int], batching: Batching, words: np.ndarray, threads: int) -> Data:
         """See `Holdings`."""
-        held = [self.shards.indices(client) for client in clients]
-        counts = np.array([len(rows) for rows in held])
+        rows, counts = self.shards.many(clients)
         plan = schedule(counts, batching, words, full=False)
         return Data(
             self.dataset.x_train,
             self.dataset.y_train,
-            np.concatenate(held),
+            rows,
             counts,
             plan,
             self.dataset.classes,

@@ -13,14 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from shoal.core.data import Data, Lanes
 from shoal.core.engine import ClientSide
-from shoal.core.tree import stack
+from shoal.core.tree import flatten, stack, unflatten
 from shoal.core.types import Cohort, Context, Reply, Tree
-
-_HERE = object()  # stands where a tensor goes
 
 
 def mapped_update(
@@ -33,14 +30,10 @@ def mapped_update(
     def one(memory: Tree, message: Tree, lane: dict[str, Any]) -> list[Tensor]:
         data = Lanes(x, y, **lane)
         given = side.method.client_update(side.task, memory, message, data, context)  # type: ignore[arg-type]
-        leaves, spec = pytree.tree_flatten(given)
-        frame[:] = [spec, [_HERE if isinstance(leaf, Tensor) else leaf for leaf in leaves]]
-        return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        frame[:], found = flatten(given)  # vmap returns tensors only
+        return found
 
-    found = iter(torch.func.vmap(one)(stack(memories), message, lanes))
-    spec, leaves = frame
-    filled = [next(found) if leaf is _HERE else leaf for leaf in leaves]
-    kept, reply = pytree.tree_unflatten(filled, spec)
+    kept, reply = unflatten(frame, torch.func.vmap(one)(stack(memories), message, lanes))
     return kept, reply
 
 

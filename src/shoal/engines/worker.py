@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import os
-import platform
 import signal
-import sys
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -22,6 +19,7 @@ from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.tree import from_buffer, into_buffer, nbytes, to_bytes
 from shoal.core.types import Context, Tree
+from shoal.engines.process import die_with_parent, keep_freed_memory
 
 
 class Slot(NamedTuple):
@@ -62,9 +60,9 @@ def serve(
     for connection in inherited:  # the parent's ends: while they are open here, nobody sees the parent die
         connection.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    _die_with_parent()
+    die_with_parent()
     torch.set_num_threads(1)
-    _keep_freed_memory()
+    keep_freed_memory()
     number, letter = 0, None
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -92,20 +90,3 @@ def _do(side: ClientSide, letter: Tree, slot: Slot, job: Job) -> Done:
     except Exception as error:
         trace = "".join(traceback.format_exception(error))
         return Done(job.slot, 0, error=f"{error}\n\nIn the worker process:\n{trace}")
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to end this process with its parent, however that ends."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-
-
-def _keep_freed_memory() -> None:
-    """Ask glibc not to hand the memory of every step back to the kernel, only to fetch it again."""
-    if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
-        trim_threshold, top_pad, mmap_threshold = -1, -2, -3
-        library = ctypes.CDLL(None)
-        library.mallopt(mmap_threshold, 2**30)
-        library.mallopt(trim_threshold, 2**31 - 1)
-        library.mallopt(top_pad, 2**26)

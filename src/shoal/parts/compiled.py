@@ -5,7 +5,7 @@ A client's arithmetic is the same alone and in a block, so a block has the bits 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -42,10 +42,10 @@ def train(
     assert task.dense is not None
     clients = len(data.counts)
     begin = _flat(start.params, task)
-    out = torch.empty(clients, begin.shape[1])
+    out, change = torch.empty(clients, begin.shape[1]), torch.empty(clients, begin.shape[1])
     losses = np.empty(clients)
     shifts = None if shift is None else _flat(shift, task).numpy()
-    run = partial(
+    train_some = partial(
         dense.train,
         task.dense,
         begin.numpy(),
@@ -62,18 +62,27 @@ def train(
         mu=sum(term.mu for term in terms if isinstance(term, Proximal)),
         shift=shifts,
     )
+
+    def run(first: int, last: int) -> None:
+        train_some(first=first, last=last)
+        origin = begin.numpy()[first:last] if len(begin) > 1 else begin.numpy()
+        np.subtract(out.numpy()[first:last], origin, out=change.numpy()[first:last])
+
     _in_threads(run, data)
     steps = torch.from_numpy(np.diff(data.plan.client_ptr))
     loss = torch.from_numpy(losses).float()
     weights = Weights(_unflat(out, task, data.stacked), start.buffers)
-    return Trained(weights, steps if data.stacked else int(steps[0]), loss if data.stacked else loss[0])
+    changed = Weights(_unflat(change, task, data.stacked), {})
+    if not data.stacked:
+        return Trained(weights, int(steps[0]), loss[0], change=changed)
+    return Trained(weights, steps, loss, change=changed)
 
 
-def _in_threads(run: partial[None], data: Data) -> None:
+def _in_threads(run: Callable[[int, int], None], data: Data) -> None:
     """Clients in as many ranges of about equal work as there are threads."""
     threads = min(data.threads, len(data.counts))
     if threads == 1:
-        run(first=0, last=len(data.counts))
+        run(0, len(data.counts))
         return
     work = np.cumsum(data.counts)
     bounds = [
@@ -82,8 +91,8 @@ def _in_threads(run: partial[None], data: Data) -> None:
         len(data.counts),
     ]
     ranges = [(first, last) for first, last in pairwise(bounds) if first < last]
-    rest = [_pool(threads).submit(run, first=first, last=last) for first, last in ranges[1:]]
-    run(first=ranges[0][0], last=ranges[0][1])
+    rest = [_pool(threads).submit(run, first, last) for first, last in ranges[1:]]
+    run(*ranges[0])
     for future in rest:
         future.result()
 

@@ -37,6 +37,7 @@ class Trained:
     steps: int | Tensor
     loss: Tensor  # [] the mean over the steps, each before its update and without terms
     borrowed: bool = False
+    change: Weights | None = None  # what `update` gives, where it is known already
 
     @property
     def weights(self) -> Weights:
@@ -46,7 +47,9 @@ class Trained:
         return Weights(*({name: _plain(value) for name, value in part.items()} for part in self.held))
 
     def update(self, start: Weights) -> Weights:
-        """What training changed."""
+        """What training changed: the trained weights less those that it started from."""
+        if self.change is not None:
+            return self.change
         with torch.no_grad():
             change: Weights = subtract(self.held, start)
         return change
