@@ -8,6 +8,7 @@ are asked for. The seed enters through NumPy's `SeedSequence`.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,8 +67,8 @@ class Key:
         return torch.Generator().manual_seed(self.words[0] >> 1)
 
     def uniform(self, shape: tuple[int, ...]) -> Tensor:
-        """Float32 numbers in [0, 1)."""
-        return torch.from_numpy(self.numpy().random(shape, dtype=np.float32))
+        """Float32 numbers in [0, 1), multiples of 2^-16."""
+        return torch.from_numpy(philox.uniforms(*self.words, math.prod(shape))).reshape(shape)
 
     @contextmanager
     def seeded(self) -> Iterator[None]:

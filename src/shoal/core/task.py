@@ -161,10 +161,8 @@ class Task:
 
     def noise(self, key: Key, count: int) -> dict[str, Tensor]:
         """The random numbers that one training step on `count` samples needs."""
-        return {
-            name: key.fold(name).uniform((count, *shape)).to(self.device)
-            for name, shape in self.noise_shapes.items()
-        }
+        drawn = {name: key.fold(name).uniform((count, *shape)) for name, shape in self.noise_shapes.items()}
+        return {name: value.to(self.device) for name, value in drawn.items()}
 
     def module(self, weights: Weights) -> nn.Module:
         """An ordinary module in evaluation mode that holds these weights."""

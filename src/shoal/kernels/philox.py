@@ -23,8 +23,8 @@ _PAIR = types.UniTuple(uint64, 2)  # type: ignore[no-untyped-call]
 
 _MULTIPLIERS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
-_ZERO, _ONE, _HALF = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFF)
-_STEP = np.float32(2.0**-24)
+_ZERO, _ONE, _QUARTER = np.uint64(0), np.uint64(1), np.uint64(0xFFFF)
+_STEP = np.float32(2.0**-16)
 
 
 @emitted
@@ -131,19 +131,23 @@ def permutations(words: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarr
     return orders
 
 
-@kernel(float32[:, ::1](given(uint64, 2), int64))
-def uniforms(words: np.ndarray, size: int) -> np.ndarray:
-    """[n, size]: numbers in [0, 1) from each key's stream: 24 bits of a word's low half, then of its high."""
-    numbers, buffer = np.empty((len(words), size), np.float32), np.empty(4, np.uint64)
-    for i in range(len(words)):
-        key = (words[i, 0], words[i, 1])
-        for j in range(size):
-            if j % 2 == 0:
-                word = _next(key, j // 2, buffer)
-            else:
-                word = buffer[j // 2 % 4] >> np.uint64(32)
-            numbers[i, j] = np.float32((word & _HALF) >> np.uint64(8)) * _STEP
-    return numbers
+@kernel(float32[::1](uint64, uint64, int64))
+def uniforms(first: Word, second: Word, size: int) -> np.ndarray:
+    """[size]: multiples of 2^-16 in [0, 1) from the stream of the key (first, second), four from each word.
+
+    They decide what a dropout keeps: more digits would cost more than the step they serve.
+    """
+    numbers, key = np.empty(-(-size // 16) * 16, np.float32), (first, second)
+    for block in range(numbers.size // 16):
+        a, b, c, d = _block(key, np.uint64(block + 1), _ZERO, _ZERO)
+        for j in range(4):
+            shift = np.uint64(16 * j)
+            at = 16 * block + j
+            numbers[at] = np.float32((a >> shift) & _QUARTER) * _STEP
+            numbers[at + 4] = np.float32((b >> shift) & _QUARTER) * _STEP
+            numbers[at + 8] = np.float32((c >> shift) & _QUARTER) * _STEP
+            numbers[at + 12] = np.float32((d >> shift) & _QUARTER) * _STEP
+    return numbers[:size]
 
 
 @kernel(int64[:, ::1](given(uint64, 2), int64, int64))
