@@ -26,8 +26,8 @@ class WireEngine(Engine):
     def clients(self, round):
         return range(len(self._server.shards))
 
-    def samples(self, client):
-        return self._server.shards.count(client)
+    def samples(self, clients):
+        return [self._server.shards.count(client) for client in clients]
 
     def exchange(self, work, cohort, message, key):
         outbox = Outbox(self._server.side.codec, cohort, message, key)

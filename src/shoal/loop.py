@@ -141,8 +141,10 @@ def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -
 
 def _ordered(engine: Engine, cohort: Cohort) -> Cohort:
     """By samples, descending, then by id: long jobs first, and one order of folding on every engine."""
-    order = sorted(range(len(cohort.ids)), key=lambda i: (-engine.samples(cohort.ids[i]), cohort.ids[i]))
-    return cohort.take(order)
+    order = sorted(
+        zip([-n for n in engine.samples(cohort.ids)], cohort.ids, range(len(cohort.ids)), strict=True)
+    )
+    return cohort.take([position for _, _, position in order])
 
 
 class Tally:

@@ -71,6 +71,10 @@ class Shards(ABC):
     def count(self, client: int) -> int:
         """How many samples `client` holds."""
 
+    def counts(self, clients: Sequence[int]) -> list[int]:
+        """How many samples each of several clients holds."""
+        return [self.count(client) for client in clients]
+
     def many(self, clients: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """The rows of several clients, one client after another, and how many each holds."""
         held = [self.indices(client) for client in clients]

@@ -74,8 +74,8 @@ class Engine(ABC):
         """The clients that can be reached in this round."""
 
     @abstractmethod
-    def samples(self, client: int) -> int:
-        """How many samples a client holds: the order of a cohort depends on it."""
+    def samples(self, clients: Sequence[int]) -> Sequence[int]:
+        """How many samples each client holds: the order of a cohort depends on it."""
 
     @abstractmethod
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:

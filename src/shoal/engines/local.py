@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from shoal.core.data import Shards
@@ -41,9 +41,9 @@ class LocalEngine(Engine):
         """See `Engine`."""
         return range(len(self._shards))
 
-    def samples(self, client: int) -> int:
+    def samples(self, clients: Sequence[int]) -> Sequence[int]:
         """See `Engine`."""
-        return self._shards.count(client)
+        return self._shards.counts(clients)
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""

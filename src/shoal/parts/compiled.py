@@ -42,8 +42,8 @@ def train(
     assert task.dense is not None
     clients = len(data.counts)
     begin = _flat(start.params, task)
-    out, change = torch.empty(clients, begin.shape[1]), torch.empty(clients, begin.shape[1])
-    losses = np.empty(clients)
+    out, losses = torch.empty(clients, begin.shape[1]), np.empty(clients)
+    change = {name: torch.empty(clients, shape.numel()) for name, shape in task.shapes.items()}
     shifts = None if shift is None else _flat(shift, task).numpy()
     train_some = partial(
         dense.train,
@@ -65,17 +65,21 @@ def train(
 
     def run(first: int, last: int) -> None:
         train_some(first=first, last=last)
-        origin = begin.numpy()[first:last] if len(begin) > 1 else begin.numpy()
-        np.subtract(out.numpy()[first:last], origin, out=change.numpy()[first:last])
+        ends, starts = out[first:last].numpy(), (begin[first:last] if len(begin) > 1 else begin).numpy()
+        at = 0
+        for difference in change.values():
+            to = at + difference.shape[1]
+            np.subtract(ends[:, at:to], starts[:, at:to], out=difference[first:last].numpy())
+            at = to
 
     _in_threads(run, data)
     steps = torch.from_numpy(np.diff(data.plan.client_ptr))
     loss = torch.from_numpy(losses).float()
     weights = Weights(_unflat(out, task, data.stacked), start.buffers)
-    changed = Weights(_unflat(change, task, data.stacked), {})
+    changed = {name: _shaped(change[name], shape, data.stacked) for name, shape in task.shapes.items()}
     if not data.stacked:
-        return Trained(weights, int(steps[0]), loss[0], change=changed)
-    return Trained(weights, steps, loss, change=changed)
+        return Trained(weights, int(steps[0]), loss[0], change=Weights(changed, {}))
+    return Trained(weights, steps, loss, change=Weights(changed, {}))
 
 
 def _in_threads(run: Callable[[int, int], None], data: Data) -> None:
@@ -113,8 +117,11 @@ def _flat(values: Mapping[str, Tensor], task: Task) -> Tensor:
 def _unflat(flat: Tensor, task: Task, stacked: bool) -> dict[str, Tensor]:
     """The tensors by name, as views; without a client axis for one client."""
     pieces = torch.split(flat, [shape.numel() for shape in task.shapes.values()], 1)
-    lead = (len(flat),) if stacked else ()
     return {
-        name: piece.reshape(*lead, *shape)
+        name: _shaped(piece, shape, stacked)
         for (name, shape), piece in zip(task.shapes.items(), pieces, strict=True)
     }
+
+
+def _shaped(flat: Tensor, shape: torch.Size, stacked: bool) -> Tensor:
+    return flat.reshape(len(flat), *shape) if stacked else flat.reshape(shape)

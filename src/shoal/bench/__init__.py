@@ -1,0 +1,1 @@
+"""How fast Shoal is beside the plain PyTorch loop, and beside other frameworks where they are installed."""

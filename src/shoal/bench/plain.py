@@ -1,0 +1,237 @@
+"""FedAvg as a good engineer writes it by hand in PyTorch: the yardstick that Shoal is held against.
+
+No framework: a resident model in each of two processes of one thread, whose parameters are views of one
+flat vector; resident data; shared memory for the weights, and for the sum that each process builds. Who
+takes part and in which order samples are seen is settled before a stretch is timed, and all arithmetic is
+in float32. So this loop has less to do than Shoal, which draws, averages in float64 and keeps a record.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import mmap
+import multiprocessing
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shoal.bench.rope import End, rope
+from shoal.bench.workloads import Material
+from shoal.models.layers import Dropout
+from shoal.runner import one_thread
+
+_MALLOPT = {-3: 1 << 25, -1: 1 << 30, -2: 1 << 26}  # mmap threshold, trim threshold, top pad: see malloc.h
+
+
+def keep_memory() -> bool:
+    """Have the C library keep freed memory for the next step; False where it has no such switch.
+
+    glibc otherwise hands the activations of every step back to the kernel, which clears them anew.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, TypeError, AttributeError):
+        return False
+    done = [mallopt(name, value) for name, value in _MALLOPT.items()]
+    return all(done)
+
+
+class Visit(NamedTuple):
+    """One client's part in a round."""
+
+    rows: Tensor  # [epochs * count] int64: its rows, in the order in which they are seen
+    sizes: list[int]  # of the batches
+    share: float  # of the cohort's samples
+
+
+Round = list[list[Visit]]  # for each process
+
+
+def plan(material: Material, round: int, processes: int) -> Round:
+    """Who visits whom: the largest clients first, each to the process that has least to do."""
+    cohort = sorted(material.cohort(round), key=material.shards.count, reverse=True)
+    whole = sum(material.shards.count(client) for client in cohort)
+    generator = material.key.fold("plain", round).torch()
+    parts: Round = [[] for _ in range(processes)]
+    loads = [0] * processes
+    for client in cohort:
+        count = material.shards.count(client)
+        least = loads.index(min(loads))
+        loads[least] += count
+        parts[least].append(visit(material, client, count / whole, generator))
+    return parts
+
+
+def visit(material: Material, client: int, share: float, generator: torch.Generator) -> Visit:
+    """A client's samples, in a new order every epoch."""
+    rows = torch.from_numpy(material.shards.indices(client))
+    orders = [rows[torch.randperm(len(rows), generator=generator)] for _ in range(material.epochs)]
+    full, rest = divmod(len(rows), material.batch)
+    sizes = [material.batch] * full + [rest] * (rest > 0)
+    return Visit(torch.cat(orders), sizes * material.epochs, share)
+
+
+class Worker:
+    """A resident model, and what it takes to train it on one client after another."""
+
+    def __init__(self, material: Material, module: nn.Module, flat: Tensor, weights: Tensor) -> None:
+        self._material, self._module, self._flat, self._weights = material, module, flat, weights
+        self._params = list(module.parameters())
+        self._values = [param.detach() for param in self._params]  # the same memory, but outside of any graph
+
+    def train(self, visits: Sequence[Visit], total: Tensor) -> None:
+        """`total` becomes the sum of the clients' weights, each times its share."""
+        total.zero_()
+        for visit in visits:
+            self._flat.copy_(self._weights)
+            x = torch.split(self._material.x.index_select(0, visit.rows), visit.sizes)
+            y = torch.split(self._material.y.index_select(0, visit.rows), visit.sizes)
+            self._descend(x, y)
+            total.add_(self._flat, alpha=visit.share)
+
+    def _descend(self, x: Sequence[Tensor], y: Sequence[Tensor]) -> None:
+        module, params, values = self._module, self._params, self._values
+        rate, momentum = self._material.lr, self._material.momentum
+        speed: list[Tensor] = []
+        for inputs, labels in zip(x, y):
+            loss = F.cross_entropy(module(inputs), labels)
+            gradients = list(torch.autograd.grad(loss, params))
+            if speed:
+                torch._foreach_mul_(speed, momentum)
+                torch._foreach_add_(speed, gradients)
+                gradients = speed
+            elif momentum:
+                speed = gradients
+            torch._foreach_add_(values, gradients, alpha=-rate)
+            del loss, gradients  # so that the next step can use their memory
+
+
+class Plain:
+    """The loop. Use it as a context: the second process ends with it."""
+
+    def __init__(self, material: Material, processes: int = 2) -> None:
+        module = initial(material)
+        flat = flatten(module)
+        self._material, self._module = material, module
+        self._weights, self._totals = shared(flat.numel()), [shared(flat.numel()) for _ in range(processes)]
+        self._weights.copy_(flat)
+        self._worker = Worker(material, module, flat, self._weights)
+        self._orders = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")  # the first round, how many
+        self._end: End | None = None
+        if processes == 2:
+            self._end, other = rope()
+            context = multiprocessing.get_context("fork")
+            self._process = context.Process(target=self._help, args=(other,), daemon=True)
+            self._process.start()
+            other.close()
+
+    def run(self, first: int, rounds: int) -> tuple[float, int]:
+        """Some rounds; returns the seconds that they took and the samples that were seen."""
+        self._orders[0], self._orders[1] = first, rounds
+        if self._end:
+            self._end.pull()
+        with one_thread(), self._noise(first, 0):
+            planned = self._plan(first, rounds)
+            if self._end:
+                self._end.wait()
+            started = time.perf_counter()
+            for parts in planned:
+                self._round(parts)
+            seconds = time.perf_counter() - started
+        return seconds, sum(len(visit.rows) for parts in planned for part in parts for visit in part)
+
+    def _round(self, parts: Round) -> None:
+        if self._end is None:
+            self._worker.train(parts[0], self._totals[0])
+            self._weights.copy_(self._totals[0])
+            return
+        self._end.pull()
+        self._worker.train(parts[0], self._totals[0])
+        self._end.wait()
+        torch.add(self._totals[0], self._totals[1], out=self._weights)
+
+    def _help(self, end: End) -> None:
+        """The second process: the same, on its own part of every cohort."""
+        assert self._end is not None
+        self._end.close()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the first one does
+        torch.set_num_threads(1)
+        try:
+            while True:
+                end.wait()
+                first, rounds = self._orders[:2]
+                with self._noise(first, 1):
+                    planned = self._plan(first, rounds)
+                    end.pull()
+                    for parts in planned:
+                        end.wait()
+                        self._worker.train(parts[1], self._totals[1])
+                        end.pull()
+        except EOFError:
+            return
+
+    def _plan(self, first: int, rounds: int) -> list[Round]:
+        return [plan(self._material, round, len(self._totals)) for round in range(first, first + rounds)]
+
+    def _noise(self, first: int, process: int) -> AbstractContextManager[None]:
+        """torch's dropout draws from its global generator."""
+        return self._material.key.fold("dropout", first, process).seeded()
+
+    def model(self) -> nn.Module:
+        """The global model, in evaluation mode."""
+        module = copy.deepcopy(self._module).eval()
+        flatten(module).copy_(self._weights)
+        return module
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._end is None:
+            return
+        self._end.close()
+        self._process.join(5)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def initial(material: Material) -> nn.Module:
+    """The model before the first round, ready to be trained."""
+    with material.key.fold("init").seeded():
+        return own_dropout(material.build()).train()
+
+
+def own_dropout(module: nn.Module) -> nn.Module:
+    """torch's dropout in place of Shoal's, which wants its random numbers handed over."""
+    for name, part in module.named_children():
+        setattr(module, name, nn.Dropout(part.p) if isinstance(part, Dropout) else own_dropout(part))
+    return module
+
+
+def flatten(module: nn.Module) -> Tensor:
+    """Move the parameters into one vector, and return it. Kernels of convolutions lie channels last,
+    which is how the libraries below and the pools want them."""
+    params = list(module.parameters())
+    sizes = [param.numel() for param in params]
+    flat = torch.empty(sum(sizes))
+    for param, part in zip(params, torch.split(flat, sizes)):
+        if param.dim() == 4:
+            outer, inner, height, width = param.shape
+            place = part.view(outer, height, width, inner).permute(0, 3, 1, 2)
+        else:
+            place = part.view(param.shape)
+        param.data = place.copy_(param.detach())
+    return flat
+
+
+def shared(size: int) -> Tensor:
+    """[size] float32 zeros that forked processes share; they are gone with the last of these."""
+    return torch.frombuffer(mmap.mmap(-1, 4 * size), dtype=torch.float32)

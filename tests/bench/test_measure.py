@@ -1,0 +1,140 @@
+"""A benchmark gives the rows that it should, and leaves nothing behind, however it ends."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shoal.bench import measure as module
+from shoal.bench.contestant import CONTESTANTS, exact_exists, peak_rss_mb
+from shoal.bench.measure import chart, measure
+from shoal.bench.peers import NEEDED, available
+from shoal.core.errors import SpecError, StageError
+
+TINY = "bench.tiny:tiny"
+KEYS = [
+    "workload",
+    "peer",
+    "client_samples_per_second",
+    "seconds_per_round",
+    "peak_rss_mb",
+    "ratio_to_plain",
+]
+OWN = ["shoal", "shoal-exact", "plain"] if exact_exists() else ["shoal", "plain"]
+
+
+def contestants():
+    """The processes of contestants that live, by their command lines."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_text())
+        except OSError:
+            continue
+    return [line for line in lines if "shoal.bench.contestant" in line and TINY in line]
+
+
+def test_rows():
+    seen = []
+    rows = measure([TINY], pairs=2, peers=[], watcher=lambda *turn: seen.append(turn))
+    assert [list(row) for row in rows] == [KEYS] * len(OWN)
+    assert [(row["workload"], row["peer"]) for row in rows] == [(TINY, peer) for peer in OWN]
+    assert seen == [(TINY, peer, turn) for turn in range(3) for peer in OWN]
+    for row in rows:
+        assert row["client_samples_per_second"] > 0
+        assert 0 < row["seconds_per_round"] < 5
+        assert 50 < row["peak_rss_mb"] < 5000
+        # 4 of 8 clients with 40 of 320 samples each, twice
+        assert row["client_samples_per_second"] * row["seconds_per_round"] == pytest.approx(320, rel=0.5)
+    assert rows[-1]["ratio_to_plain"] == 1
+    assert not contestants()
+
+
+def test_an_interrupt_leaves_nothing_behind():
+    def stop(workload, peer, turn):
+        assert len(contestants()) == len(OWN)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure([TINY], pairs=2, peers=[], watcher=stop)
+    assert not contestants()
+
+
+def test_a_contestant_that_fails_says_why():
+    folder = module.tempfile.TemporaryDirectory()
+    with (
+        folder,
+        pytest.raises(StageError, match=r"plain on bench\.tiny:broken ended .*this one is broken"),
+        module._started("bench.tiny:broken", "plain", folder.name) as racer,
+    ):
+        racer()
+
+
+def test_bad_requests():
+    with pytest.raises(SpecError, match="did you mean mlp"):
+        measure(["mlpp"])
+    with pytest.raises(SpecError, match="pairs must be at least 1, got 0"):
+        measure([TINY], pairs=0)
+    with pytest.raises(SpecError, match="unknown peer flour; did you mean flower"):
+        measure([TINY], peers=["flour"])
+
+
+def test_peers(monkeypatch):
+    assert set(available()) <= set(NEEDED) <= set(CONTESTANTS)
+    monkeypatch.setattr(module, "available", list)
+    with pytest.raises(SpecError, match="flower cannot be imported here; install flwr and ray"):
+        measure([TINY], peers=["flower"])
+
+
+def test_a_row_is_made_of_medians_and_ratios_of_neighbours():
+    def turns(*seconds):
+        return [{"seconds": s, "samples": 100, "rounds": 2, "peak_rss_mb": 10 * s} for s in seconds]
+
+    row = module._row("w", "shoal", turns(1, 2, 30), turns(2, 4, 30))
+    assert row["client_samples_per_second"] == 50
+    assert row["seconds_per_round"] == 1
+    assert row["peak_rss_mb"] == 300
+    assert row["ratio_to_plain"] == 2
+
+
+def test_the_peak_counts_children():
+    before = peak_rss_mb()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    os.close(reading)
+    with_child = peak_rss_mb()
+    os.close(writing)
+    os.waitpid(child, 0)
+    assert with_child > before + 10
+
+
+def made(**ratios):
+    return [{"workload": w, "peer": p, "ratio_to_plain": r} for w, x in ratios.items() for p, r in x.items()]
+
+
+def test_the_chart(tmp_path):
+    figure = chart(made(mlp={"shoal": 0.8, "plain": 1.0}, cnn={"shoal": 0.9, "plain": 1.0}))
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "linear"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["mlp", "cnn"]
+    assert [text.get_text() for text in axes.texts] == ["0.80", "0.90"]
+    figure.savefig(tmp_path / "bench.png")
+    assert (tmp_path / "bench.png").stat().st_size > 1000
+
+
+def test_a_chart_of_very_unlike_speeds_is_on_a_log_scale():
+    figure = chart(made(mlp={"shoal": 2.0, "plain": 1.0, "flower": 0.01, "pfl": 0.4, "another": 0.5}))
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "log"
+    low, high = axes.get_xlim()
+    assert low < 0.01
+    assert high > 2
+
+
+def test_nothing_to_draw():
+    with pytest.raises(SpecError, match="nothing to draw"):
+        chart(made(mlp={"plain": 1.0}))
