@@ -1,14 +1,17 @@
 """A benchmark gives the rows that it should, and leaves nothing behind, however it ends."""
 
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from shoal.bench import measure as module
-from shoal.bench.contestant import CONTESTANTS, exact_exists, peak_rss_mb
+from shoal.bench.contestant import CONTESTANTS, exact_exists
 from shoal.bench.measure import chart, measure
 from shoal.bench.peers import NEEDED, available
+from shoal.bench.usage import Meter, _family, used
 from shoal.core.errors import SpecError, StageError
 
 TINY = "bench.tiny:tiny"
@@ -23,20 +26,30 @@ KEYS = [
 OWN = ["shoal", "shoal-exact", "plain"] if exact_exists() else ["shoal", "plain"]
 
 
-def contestants():
-    """The processes of contestants that live, by their command lines."""
-    lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            lines.append(path.read_text())
-        except OSError:
-            continue
-    return [line for line in lines if "shoal.bench.contestant" in line and TINY in line]
+def below():
+    """The processes below this one."""
+    return _family() - {str(os.getpid())}
 
 
+def alive(pids):
+    found = []
+    for pid in pids:
+        status = Path(f"/proc/{pid}/status")
+        with suppress(OSError):
+            if "State:\tZ" not in status.read_text():
+                found.append(pid)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:while .* was timed")
 def test_rows():
-    seen = []
-    rows = measure([TINY], pairs=2, peers=[], watcher=lambda *turn: seen.append(turn))
+    seen, started, before = [], set(), below()
+
+    def watch(*turn):
+        seen.append(turn)
+        started.update(below() - before)
+
+    rows = measure([TINY], pairs=2, peers=[], watcher=watch)
     assert [list(row) for row in rows] == [KEYS] * len(OWN)
     assert [(row["workload"], row["peer"]) for row in rows] == [(TINY, peer) for peer in OWN]
     assert seen == [(TINY, peer, turn) for turn in range(3) for peer in OWN]
@@ -47,17 +60,21 @@ def test_rows():
         # 4 of 8 clients with 40 of 320 samples each, twice
         assert row["client_samples_per_second"] * row["seconds_per_round"] == pytest.approx(320, rel=0.5)
     assert rows[-1]["ratio_to_plain"] == 1
-    assert not contestants()
+    assert len(started) > len(OWN)  # the plain loop has a second process
+    assert not alive(started)
 
 
 def test_an_interrupt_leaves_nothing_behind():
+    started, before = set(), below()
+
     def stop(workload, peer, turn):
-        assert len(contestants()) == len(OWN)
+        started.update(below() - before)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         measure([TINY], pairs=2, peers=[], watcher=stop)
-    assert not contestants()
+    assert len(started) >= len(OWN)
+    assert not alive(started)
 
 
 def test_a_contestant_that_fails_says_why():
@@ -97,19 +114,39 @@ def test_a_row_is_made_of_medians_and_ratios_of_neighbours():
     assert row["ratio_to_plain"] == 2
 
 
-def test_the_peak_counts_children():
-    before = peak_rss_mb()
+def test_a_busy_machine_is_told_of():
+    turns = [{"others": share} for share in (0.0, 0.3, 0.9)]
+    with pytest.warns(UserWarning, match="while mlp was timed, others took 30% of the processors"):
+        module._check_quiet("mlp", turns)
+    module._check_quiet("mlp", [{"others": 0.05}])
+
+
+def test_use_counts_children():
+    before = used()
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(writing)
+        end = time.process_time() + 0.1
+        while time.process_time() < end:
+            pass
         os.read(reading, 1)
         os._exit(0)
     os.close(reading)
-    with_child = peak_rss_mb()
+    time.sleep(0.5)
+    with_child = used()
     os.close(writing)
     os.waitpid(child, 0)
-    assert with_child > before + 10
+    assert with_child.peak_rss_mb > before.peak_rss_mb + 10
+    assert with_child.seconds > before.seconds + 0.05
+
+
+def test_others_are_others():
+    meter = Meter()
+    end = time.process_time() + 0.2
+    while time.process_time() < end:
+        pass
+    assert 0 <= meter.others() <= 1
 
 
 def made(**ratios):

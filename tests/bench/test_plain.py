@@ -30,13 +30,23 @@ DIGITS = Workload(
 )
 
 
+MADE = {}
+
+
+def material_of(workload):
+    """Made once: to read the digits takes a while."""
+    if workload.name not in MADE:
+        MADE[workload.name] = workload.material()
+    return MADE[workload.name]
+
+
 def accuracy(loop, dataset):
     with torch.no_grad():
         return float((loop.model()(dataset.x_test).argmax(1) == dataset.y_test).float().mean())
 
 
 def played(workload, processes, rounds):
-    with Plain(workload.material(), processes) as loop:
+    with Plain(material_of(workload), processes) as loop:
         for first in range(0, rounds, 2):
             loop.run(first, 2)
         return loop.model().state_dict()
@@ -44,13 +54,13 @@ def played(workload, processes, rounds):
 
 def test_it_learns():
     dataset = mnist5k()
-    with Plain(DIGITS.material()) as loop:
+    with Plain(material_of(DIGITS)) as loop:
         before = accuracy(loop, dataset)
         seconds, samples = loop.run(0, 12)
         after = accuracy(loop, dataset)
     assert before < 0.3
     assert after > 0.75
-    material = DIGITS.material()
+    material = material_of(DIGITS)
     assert seconds > 0
     assert samples == sum(material.samples(material.cohort(round)) for round in range(12))
 
@@ -69,10 +79,10 @@ def test_the_same_bits_every_time():
 def test_one_round_equals_shoals():
     """With one full batch a client the order of its samples is all the same: so must be the result."""
     table = {**tiny().table, "local": {"lr": 0.1, "batch": 1000, "epochs": 2}}
-    workload = replace(tiny(), table=table)
+    workload = replace(tiny(), name="full batches", table=table)
     with one_thread(), closing(workload.spec) as setup:
         progress, _ = advance(setup.federation, start(setup.federation))
-    with Plain(workload.material()) as loop:
+    with Plain(material_of(workload)) as loop:
         loop.run(0, 1)
         found = loop.model().state_dict()
     for name, value in setup.federation.method.model(progress.state).params.items():
@@ -80,7 +90,7 @@ def test_one_round_equals_shoals():
 
 
 def test_a_plan_is_balanced_and_complete():
-    material = DIGITS.material()
+    material = material_of(DIGITS)
     parts = plan(material, 0, 2)
     loads = [sum(len(visit.rows) for visit in part) for part in parts]
     largest = max(len(visit.rows) for part in parts for visit in part)
@@ -91,7 +101,7 @@ def test_a_plan_is_balanced_and_complete():
 
 
 def test_epochs_do_not_mix():
-    material = tiny().material()
+    material = material_of(tiny())
     made = visit(material, 0, 1.0, material.key.torch())
     count = material.shards.count(0)
     held = sorted(material.shards.indices(0).tolist())
@@ -101,7 +111,7 @@ def test_epochs_do_not_mix():
 
 
 def test_momentum_is_that_of_torch():
-    material = DIGITS.material()
+    material = material_of(DIGITS)
     module, twin = initial(material), initial(material)
     flat = flatten(module)
     weights, total = flat.clone(), torch.empty_like(flat)
@@ -160,7 +170,7 @@ def test_the_second_process_ends_with_the_first():
     ready, told = os.pipe()
     child = os.fork()
     if not child:  # a first process that is killed in the middle of things
-        loop = Plain(tiny().material())
+        loop = Plain(material_of(tiny()))
         os.write(told, str(loop._process.pid).encode())
         time.sleep(60)
         os._exit(0)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -25,6 +23,7 @@ from shoal.bench.flower import flower
 from shoal.bench.peers import Serve, Stretch
 from shoal.bench.pfl import pfl
 from shoal.bench.plain import Plain, keep_memory
+from shoal.bench.usage import Meter, used
 from shoal.bench.workloads import Workload, named
 from shoal.directory import RunDirectory
 from shoal.loop import Round, advance, start
@@ -96,33 +95,12 @@ def serve(answers: IO[str], stretch: Stretch, rounds: int) -> None:
     """Run a stretch for every line on stdin."""
     first = 0
     for _ in sys.stdin:
+        meter = Meter()
         seconds, samples = stretch(first, rounds)
+        others, peak = meter.others(), used().peak_rss_mb
         first += rounds
-        answer = {"seconds": seconds, "samples": samples, "rounds": rounds, "peak_rss_mb": peak_rss_mb()}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
-def peak_rss_mb() -> float:
-    """The peaks of this process and all below it, summed; what these share is counted in each.
-
-    Where there is no /proc: its own peak and the largest of those children that have ended.
-    """
-    own = Path("/proc/self/status")
-    if not own.exists():
-        parts = (
-            resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-        )
-        return sum(parts) / (2**20 if sys.platform == "darwin" else 2**10)
-    peaks, parents = {}, {}
-    for status in Path("/proc").glob("[0-9]*/status"):
-        with suppress(OSError):  # it has ended in between
-            lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-            pid = int(lines["Pid"])
-            peaks[pid], parents[pid] = int(lines.get("VmHWM", "0 kB").split()[0]), int(lines["PPid"])
-    family = {os.getpid()}
-    while grown := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= grown
-    return sum(peaks.get(pid, 0) for pid in family) / 2**10
+        answer = {"seconds": seconds, "samples": samples, "rounds": rounds}
+        print(json.dumps({**answer, "peak_rss_mb": peak, "others": others}), file=answers, flush=True)
 
 
 def main(name: str, peer: str) -> None:

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-Answer = Mapping[str, float]  # of a contestant: seconds, samples, rounds, peak_rss_mb
+Answer = Mapping[str, float]  # of a contestant: seconds, samples, rounds, peak_rss_mb, others
 Watcher = Callable[[str, str, int], None]  # told of (workload, contestant, turn) before each turn; 0 warms up
 
 PEER_TURNS = 3  # of a peer at most: it may take a hundred times as long
+QUIET = 0.1  # the share of the processors that others may take before a warning says so
 _PATIENCE = 20.0  # seconds that a contestant has to end by itself
 
 
@@ -43,6 +44,9 @@ def measure(
     Shoal and the plain loop take turns; then each peer (by default all that can be imported) takes turns
     with the plain loop. `ratio_to_plain` is the median, over the turns, of a contestant's samples a second
     over those of the plain loop's turn beside it: so it may differ a little from the ratio of the medians.
+
+    Only a quiet machine gives ratios that can be published. Contestants that hand out work as it gets done
+    lose less to other processes than those that split it beforehand: where others are busy, a warning.
     """
     if pairs < 1:
         raise SpecError(f"pairs must be at least 1, got {pairs}")
@@ -82,6 +86,7 @@ def _measured(workload: Workload, pairs: int, peers: Sequence[str], watcher: Wat
         racers = {name: stack.enter_context(_started(workload.name, name, folder)) for name in own}
         turns = _turns(workload.name, racers, pairs, watcher)
         rows = [_row(workload.name, name, turns[name], turns["plain"]) for name in own]
+        _check_quiet(workload.name, [turn for some in turns.values() for turn in some])
         for peer in peers:
             try:
                 with _started(workload.name, peer, folder) as racer:
@@ -116,6 +121,16 @@ def _row(workload: str, peer: str, turns: Sequence[Answer], plain: Sequence[Answ
         "peak_rss_mb": max(turn["peak_rss_mb"] for turn in turns),
         "ratio_to_plain": statistics.median(_speed(a) / _speed(b) for a, b in zip(turns, plain)),
     }
+
+
+def _check_quiet(workload: str, turns: Sequence[Answer]) -> None:
+    others = statistics.median(turn["others"] for turn in turns)
+    if others > QUIET:
+        warnings.warn(
+            f"while {workload} was timed, others took {others:.0%} of the processors; "
+            "such ratios are rough: repeat it on a quiet machine",
+            stacklevel=4,
+        )
 
 
 def _speed(turn: Answer) -> float:

@@ -112,7 +112,7 @@ def _million(name: str, clients: int) -> Workload:
     table = _fedavg(
         _MLP, {"kind": "synthetic", "clients": clients, "samples": 50}, 50, {"batch": 10, "lr": 0.05}
     )
-    return Workload(name, f"mlp with {clients:,} clients of 50 digits, 50 a round", table, rounds=5)
+    return Workload(name, f"mlp with {clients:,} clients of 50 digits, 50 a round", table, rounds=10)
 
 
 _ALL = (
@@ -131,7 +131,7 @@ _ALL = (
         "mlp",
         "784-200-200-10 on digits: 100 clients of 50, 10 a round, batch 10",
         _fedavg(_MLP, {"kind": "iid", "clients": 100}, 10, {"batch": 10, "lr": 0.05}),
-        rounds=20,
+        rounds=40,
     ),
     Workload(
         "logreg-1k",
@@ -142,7 +142,7 @@ _ALL = (
             100,
             {"batch": 5, "lr": 0.05},
         ),
-        rounds=30,
+        rounds=100,
     ),
     Workload(
         "cnn-pfl",
