@@ -88,3 +88,25 @@ def test_batching():
 def test_bad_values(options, message):
     with pytest.raises(SpecError, match=message):
         Sgd(**options)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_half_the_bits_of_a_product_keep_the_weights_in_float32(norm):
+    task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
+    _, _, _, full = trained(Sgd(lr=0.1, batch=7, epochs=2), task=task)
+    _, _, _, half = trained(Sgd(lr=0.1, batch=7, epochs=2, precision="bfloat16"), task=task)
+    for name, value in full.weights.params.items():
+        found = half.weights.params[name]
+        assert found.dtype == torch.float32
+        assert not torch.equal(found, value)
+        torch.testing.assert_close(found, value, rtol=0.1, atol=0.03)
+
+
+def test_images_train_in_half_the_bits():
+    made = setup(task={"dataset": "digits", "model": "cnn"})
+    solver = Sgd(lr=0.05, batch=8, epochs=1, precision="bfloat16")
+    data = made.side.holdings.train(1, solver.batching, KEY, full=False)
+    start = made.federation.task.init(KEY)
+    result = solver.train(made.federation.task, start, data, Context(0, 0, {}, KEY))
+    assert all(v.dtype == torch.float32 and v.isfinite().all() for v in result.weights.params.values())
+    assert all(v.is_contiguous() for v in result.weights.params.values())
