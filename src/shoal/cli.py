@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from shoal import compare as comparison
@@ -22,6 +21,7 @@ from shoal.core.errors import SpecError
 from shoal.core.selector import Selector
 from shoal.data import label_matrix
 from shoal.directory import REPORT, RunDirectory, to_json
+from shoal.picture import MOST_DRAWN, PICTURES, draw_partition
 from shoal.report.runs import read_run, read_runs
 from shoal.report.table import Stat, comparison_rows, shown_columns, stat_text
 from shoal.runner import resume as resume_run
@@ -31,7 +31,6 @@ from shoal.spec import (
     DATASET,
     METHOD,
     MODEL,
-    Spec,
     from_table,
     load_table,
     summary_line,
@@ -40,7 +39,6 @@ from shoal.spec import (
 )
 from shoal.terminal import bars, complain, show_table, stderr, stdout
 
-PICTURES = (".png", ".svg", ".pdf")
 SHORT_TITLES = {  # of the columns that fit into a terminal
     "final_accuracy": "Accuracy %",
     "final_mse": "MSE",
@@ -50,7 +48,6 @@ SHORT_TITLES = {  # of the columns that fit into a terminal
     "bytes_up": "Up",
     "seconds": "Time",
 }
-MOST_DRAWN = 1000  # clients; more would be thinner than a pixel
 
 
 def _version(asked: bool) -> None:
@@ -209,7 +206,7 @@ def partition(
     dataset, shards = deal(chosen)
     counts = label_matrix(dataset, shards, range(len(shards) if json else min(len(shards), MOST_DRAWN)))
     if out is not None:
-        _draw(counts[:MOST_DRAWN], len(shards), f"{chosen.task.dataset}, {_described(chosen)}", out)
+        draw_partition(counts[:MOST_DRAWN], len(shards), chosen, out)
     if json:
         print(to_json({"clients": len(shards), "classes": dataset.classes, "counts": counts.tolist()}))
     else:
@@ -298,25 +295,6 @@ for command, listed in {
     "attacks": CATALOGUES[Attack],
 }.items():
     app.command(command, help=f"List the {command}.")(_lister(listed))
-
-
-def _described(chosen: Spec) -> str:
-    fields = write(chosen.partition, CATALOGUES)
-    kind = fields.pop("kind")
-    told = ", ".join(f"{name} = {value}" for name, value in fields.items() if name != "clients")
-    return f"{kind} ({told})" if told else kind
-
-
-def _draw(counts: np.ndarray, clients: int, title: str, path: Path) -> None:
-    from shoal.report.charts import partition_picture  # matplotlib is slow to import
-
-    if len(counts) < clients:
-        title += f" (the first {len(counts):,} of {clients:,} clients)"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partition_picture(counts, [], title).savefig(path)
-    except OSError as error:
-        raise SpecError(f"{path} cannot be written: {error.strerror}; choose another --out") from None
 
 
 def _numbers(seeds: str) -> list[int]:
