@@ -1,6 +1,8 @@
 """A benchmark gives the rows that it should, and leaves nothing behind, however it ends."""
 
 import os
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -93,14 +95,20 @@ def test_an_interrupt_leaves_nothing_behind():
     assert not alive(started)
 
 
-def test_a_contestant_that_fails_says_why():
-    folder = module.tempfile.TemporaryDirectory()
-    with (
-        folder,
-        pytest.raises(StageError, match=r"plain on bench\.tiny:broken ended .*this one is broken"),
-        module._started("bench.tiny:broken", "plain", folder.name) as racer,
-    ):
-        racer()
+def test_a_contestant_that_fails_says_why(tmp_path):
+    failing = [sys.executable, "-c", "raise SystemExit('it is broken')"]
+    with (tmp_path / "log").open("w+") as log:
+        process = subprocess.Popen(
+            failing,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+        with pytest.raises(StageError, match=r"plain on mlp ended \(1\): it is broken"):
+            module._answer(process, log, "plain on mlp")
+        module._swept(process)
 
 
 def test_bad_requests():
@@ -130,11 +138,23 @@ def test_a_row_is_made_of_medians_and_ratios_of_neighbours():
     assert row["ratio_to_plain"] == 2
 
 
+def shares(*others):
+    return [{"others": share, "turn": i} for i, share in enumerate(others)]
+
+
+def test_only_quiet_turns_count():
+    turns = {"shoal": shares(0, 0.3, 0, 0.05, 0), "plain": shares(0, 0, 0.5, 0, 0.1)}
+    kept = module._quiet("mlp", turns)
+    assert {name: [turn["turn"] for turn in some] for name, some in kept.items()} == {
+        "shoal": [0, 3, 4],
+        "plain": [0, 3, 4],
+    }
+
+
 def test_a_busy_machine_is_told_of():
-    turns = [{"others": share} for share in (0.0, 0.3, 0.9)]
+    turns = {"shoal": shares(0.2, 0.3, 0), "plain": shares(0.4, 0.5, 0.3)}
     with pytest.warns(UserWarning, match="while mlp was timed, others took 30% of the processors"):
-        module._check_quiet("mlp", turns)
-    module._check_quiet("mlp", [{"others": 0.05}])
+        assert module._quiet("mlp", turns) == turns
 
 
 def test_use_counts_children():

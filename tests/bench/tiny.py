@@ -12,7 +12,3 @@ def tiny() -> Workload:
         "local": {"lr": 0.1, "batch": 8, "epochs": 2},
     }
     return Workload("tiny", "Blobs", table, rounds=2)
-
-
-def broken() -> Workload:
-    raise ValueError("this one is broken")

@@ -29,7 +29,8 @@ Answer = Mapping[str, float]  # of a contestant: seconds, samples, rounds, peak_
 Watcher = Callable[[str, str, int], None]  # told of (workload, contestant, turn) before each turn; 0 warms up
 
 PEER_TURNS = 3  # of a peer at most: it may take a hundred times as long
-QUIET = 0.1  # the share of the processors that others may take before a warning says so
+QUIET = 0.1  # the share of the processors that others may take in a turn that counts
+FEWEST = 3  # such turns that are enough
 _PATIENCE = 20.0  # seconds that a contestant has to end by itself
 
 
@@ -45,8 +46,9 @@ def measure(
     with the plain loop. `ratio_to_plain` is the median, over the turns, of a contestant's samples a second
     over those of the plain loop's turn beside it: so it may differ a little from the ratio of the medians.
 
-    Only a quiet machine gives ratios that can be published. Contestants that hand out work as it gets done
-    lose less to other processes than those that split it beforehand: where others are busy, a warning.
+    Only a quiet machine gives ratios that mean something: a contestant that hands out work as it gets done
+    loses less to other processes than one that splits it beforehand. So only turns count in which others
+    were idle; where these are too few, all count, and a warning says so.
     """
     if pairs < 1:
         raise SpecError(f"pairs must be at least 1, got {pairs}")
@@ -86,7 +88,6 @@ def _measured(workload: Workload, pairs: int, peers: Sequence[str], watcher: Wat
         racers = {name: stack.enter_context(_started(workload.name, name, folder)) for name in own}
         turns = _turns(workload.name, racers, pairs, watcher)
         rows = [_row(workload.name, name, turns[name], turns["plain"]) for name in own]
-        _check_quiet(workload.name, [turn for some in turns.values() for turn in some])
         for peer in peers:
             try:
                 with _started(workload.name, peer, folder) as racer:
@@ -109,7 +110,7 @@ def _turns(
             answer = racer()
             if turn:
                 turns[name].append(answer)
-    return turns
+    return _quiet(workload, turns)
 
 
 def _row(workload: str, peer: str, turns: Sequence[Answer], plain: Sequence[Answer]) -> Row:
@@ -123,14 +124,19 @@ def _row(workload: str, peer: str, turns: Sequence[Answer], plain: Sequence[Answ
     }
 
 
-def _check_quiet(workload: str, turns: Sequence[Answer]) -> None:
-    others = statistics.median(turn["others"] for turn in turns)
-    if others > QUIET:
-        warnings.warn(
-            f"while {workload} was timed, others took {others:.0%} of the processors; "
-            "such ratios are rough: repeat it on a quiet machine",
-            stacklevel=4,
-        )
+def _quiet(workload: str, turns: dict[str, list[Answer]]) -> dict[str, list[Answer]]:
+    """The turns in which others left the contestants alone; all, with a warning, if these are too few."""
+    beside = list(zip(*turns.values(), strict=True))
+    kept = [i for i, some in enumerate(beside) if max(turn["others"] for turn in some) <= QUIET]
+    if len(kept) >= min(FEWEST, len(beside)):
+        return {name: [some[i] for i in kept] for name, some in turns.items()}
+    others = statistics.median(turn["others"] for some in beside for turn in some)
+    warnings.warn(
+        f"while {workload} was timed, others took {others:.0%} of the processors; "
+        "such ratios are rough: repeat it on a quiet machine",
+        stacklevel=5,
+    )
+    return turns
 
 
 def _speed(turn: Answer) -> float:
