@@ -47,7 +47,7 @@ def build(spec: Spec) -> Setup:
     task = make_task(spec.task, dataset, spec.engine.device)
     key = Key.from_seed(spec.seed)
     method = as_method(spec.method)
-    _check_batches(task, method)
+    _check_model(task, method)
     if method.needs_exact and not spec.codec.transparent:
         warnings.warn(f"with a lossy codec {method.needs_exact} in {spec.method_name}", stacklevel=2)
     holdings = Simulated(dataset, shards, key.fold("holdings"))
@@ -157,6 +157,11 @@ def _called(
         return function(*given, **mine)
 
 
-def _check_batches(task: Task, method: Method) -> None:
+def _check_model(task: Task, method: Method) -> None:
     if task.batch_norms and method.batching is not None and method.batching.batch == 1:
         raise SpecError("[local] batch must be at least 2 for a model with BatchNorm, got 1")
+    if not method.takes_buffers and (task.batch_norms or task.init(Key.from_seed(0)).buffers):
+        raise SpecError(
+            "this method cannot learn a model with BatchNorm or other buffers, which only training sets; "
+            "use a model without, such as linear, logistic_ova or mlp"
+        )

@@ -62,7 +62,7 @@ def start(federation: Federation) -> Progress:
 def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round]:
     """One round."""
     key = federation.key.fold("round", progress.round)
-    tally = Tally()
+    tally = Tally(federation.method.may_be_nonfinite)
     progress = _admit(federation, progress, key.fold("admit"), tally)
     with stage("select", None, progress.round):
         available = federation.engine.clients(progress.round)
@@ -150,7 +150,8 @@ def _ordered(engine: Engine, cohort: Cohort) -> Cohort:
 class Tally:
     """What is counted during a round."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_be_nonfinite: frozenset[str] = frozenset()) -> None:
+        self._spared = may_be_nonfinite
         self.down = self.up = 0
         self.rejected: list[tuple[int, str]] = []
         self.metrics: dict[str, Any] = {}
@@ -160,10 +161,12 @@ class Tally:
         """Count a delivery; returns what of it can be used."""
         self.down += delivery.bytes_down
         self.up += delivery.bytes_up
-        reason = delivery.reason or refusal(delivery.reply)
+        reason = delivery.reason or refusal(delivery.reply, self._spared)
         if reason and delivery.stacked and delivery.reply is not None:
             usable = [
-                single for single in delivery.singles() if not self._refused(single, refusal(single.reply))
+                single
+                for single in delivery.singles()
+                if not self._refused(single, refusal(single.reply, self._spared))
             ]
         else:
             usable = [] if self._refused(delivery, reason) else [delivery]
@@ -190,11 +193,17 @@ class Tally:
         return {name: total / weights for name, (total, weights) in self._sums.items() if weights}
 
 
-def refusal(reply: Reply | None) -> str:
-    """Why a reply, or one in a block of replies, cannot be used; empty if all can."""
+def refusal(reply: Reply | None, spared: frozenset[str] = frozenset()) -> str:
+    """Why a reply, or one in a block of replies, cannot be used; empty if all can.
+
+    Payload fields that are `spared` may hold numbers that are not finite.
+    """
     if reply is None:
         return "no reply"
-    if not all_finite((reply.payload, reply.weight)):
+    payload = reply.payload
+    if spared:
+        payload = [value for name, value in zip(payload._fields, payload) if name not in spared]
+    if not all_finite((payload, reply.weight)):
         return "its numbers are not finite"
     if reply.weight is not None and float(reply.weight.min()) < 0:
         return f"its weight is negative: {float(reply.weight.min()):g}"

@@ -139,7 +139,11 @@ class Task:
     def forward(
         self, weights: Weights, x: Tensor, *, train: bool = False, noise: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Outputs [n, heads] and the buffers after the pass. Arguments are left as they are."""
+        """Outputs [n, heads] and the buffers after the pass, in the weights' number format.
+
+        Arguments are left as they are.
+        """
+        x = x.to(next(iter(weights.params.values())).dtype)
         if train and weights.buffers:
             weights = weights._replace(
                 buffers={name: value.clone() for name, value in weights.buffers.items()}
