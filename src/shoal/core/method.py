@@ -42,7 +42,9 @@ class Method(ABC):
     maps: ClassVar[bool] = False  # whether `client_update` runs under `vmap`: it only trains, on `data.train`
     asks_profile: ClassVar[bool] = False  # whether clients are profiled when they arrive
     needs_exact: ClassVar[str] = ""  # what a lossy codec would break, if anything
-    may_be_nonfinite: ClassVar[frozenset[str]] = frozenset()  # payload fields that may hold such numbers
+    may_be_nonfinite: ClassVar[frozenset[str]] = (
+        frozenset()
+    )  # fields of the payload that `finish` checks itself
     takes_buffers: ClassVar[bool] = True  # whether it can learn a model with BatchNorm or other buffers
 
     # ---- server
@@ -80,9 +82,10 @@ class Method(ABC):
     def fused(
         self, task: Task, state: State, data: Mapping[int, Data], key: Key, legs: int
     ) -> tuple[State, Metrics] | None:
-        """What `legs` legs with all these clients give, to the bit, without exchanges; None if it cannot.
+        """What `legs` further legs with these clients would lead to, to the bit, without exchanging anything.
 
-        `data` are the clients in the order of folding; the metrics are those of the last leg.
+        An engine that holds all data may ask for it; None says that there is no such shortcut. `data` is in
+        the order of folding; the metrics are those of the last leg.
         """
         return None
 

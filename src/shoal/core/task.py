@@ -157,7 +157,7 @@ class Task:
 
     def objective(self, outputs: Tensor, y: Tensor) -> Tensor:
         """[]: what training descends: the mean over samples of the sum over heads."""
-        return LOSSES[self.loss].each(outputs, y).sum(1).mean()
+        return LOSSES[self.loss].each(outputs, y).sum() / len(outputs)
 
     def scores(self, outputs: Tensor) -> Tensor:
         """[n, heads]: probabilities; for a regression the predictions themselves."""
