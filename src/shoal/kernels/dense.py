@@ -94,8 +94,8 @@ _SIGNATURE = int64(
 def _train(
     first: int, last: int, sizes: np.ndarray, loss: int, start: np.ndarray, out: np.ndarray,
     change: np.ndarray, x: np.ndarray, labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
-    step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float, mu: float,
-    shift: np.ndarray, losses: np.ndarray,
+    step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
+    mu: float, shift: np.ndarray, losses: np.ndarray,
 ) -> int:  # fmt: skip
     """See `train`. Returns 0, or 1 + the first step without samples or with one that x does not have."""
     batch = np.int64(1)
