@@ -258,7 +258,7 @@ def _judged(
         for i in range(first, last):
             found[i] = lands[i].losses(points)
 
-    in_threads(some, counts, threads)
+    in_threads(counts, threads, some, len(lands))
     total = np.zeros_like(flock.losses)
     for i, losses in enumerate(found):
         strange[i] |= not all_finite(losses)
