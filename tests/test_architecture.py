@@ -20,6 +20,7 @@ ALLOWED = {
     "selectors": {"core"},
     "codecs": {"core"},
     "attacks": {"core"},
+    "privacy": {"core"},
     "models": {"core"},
     "data": {"core", "kernels"},
     "engines": {"core", "kernels"},

@@ -40,7 +40,8 @@ class Blocks:
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
-        alone = work.verb != "update" or self._side.attack is not None
+        side = self._side
+        alone = work.verb != "update" or side.attack is not None or side.privacy is not None
         if alone or not (self._fused or self._mapped):
             yield from self._serial.exchange(work, cohort, message, key)
             return
