@@ -35,23 +35,22 @@ def page(performed: Experiment, outcome: Outcome, result: Mapping[str, Any], job
 
 
 def _table(shown: Table) -> list[str]:
-    """In a table of one column the paper's numbers stand beside ours, otherwise below them."""
-    if len(shown.columns) == 1:
-        head = [shown.corner, *(["Paper"] if shown.compares else []), "Ours"]
-        lines = [
-            [Cell(c.row, "text"), *([Cell(shown.papers(c))] if shown.compares else []), Cell(shown.ours(c))]
-            for c in shown.cells
-        ]
-        card = table([Cell(name, "" if place else "text") for place, name in enumerate(head)], lines)
-        title, card = f"{shown.title}: {shown.columns[0]}", f'<div class="narrow">{card}</div>'
-        return [heading(title), card, note(shown.remark)]
-    lines = []
+    if shown.beside is not None:
+        head, lines = shown.beside
+        card = table(_line(head), [_line(line) for line in lines])
+        title = f"{shown.title}: {shown.columns[0]}"
+        return [heading(title), f'<div class="narrow">{card}</div>', note(shown.remark)]
+    rows = []
     for row in shown.rows:
         found = [shown.find(row, column) for column in shown.columns]
-        lines.append([Cell(row, "text"), *(_cell(shown, cell) for cell in found)])
-    card = table([Cell(shown.corner, "text"), *map(Cell, shown.columns)], lines)
+        rows.append([Cell(row, "text"), *(_cell(shown, cell) for cell in found)])
+    card = table(_line([shown.corner, *shown.columns]), rows)
     legend = "Ours; below it the paper's." if shown.compares else ""
     return [heading(shown.title), card, note(f"{legend} {shown.remark}".strip())]
+
+
+def _line(texts: Sequence[str]) -> list[Cell]:
+    return [Cell(texts[0], "text"), *map(Cell, texts[1:])]
 
 
 def _cell(shown: Table, cell: experiment.Cell | None) -> Cell:
