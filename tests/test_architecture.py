@@ -26,6 +26,9 @@ ALLOWED = {
     "data": {"core", "kernels"},
     "engines": {"core", "kernels"},
     "report": {"core"},
+    "reproduce": {
+        *("core", "report", "spec", "config", "build", "runner", "jobs", "directory", "terminal", "engines"),
+    },
     "loop": {"core"},
     "config": {"core"},
 }
