@@ -5,6 +5,7 @@ Specs name its functions as `toy:blobs` and so on, just as a user's specs name a
 
 from __future__ import annotations
 
+import signal
 from typing import Any, Literal
 
 import numpy as np
@@ -139,3 +140,8 @@ def on_quadratics(method: Any, rounds: int, lr: float, steps: int, momentum: flo
     )
     state = play(made, rounds).state
     return float(made.federation.method.model(state).params["weight"])
+
+
+def heeds_ctrl_c() -> None:
+    """For a new process: a shell that starts tests in the background lets them ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
