@@ -131,7 +131,9 @@ def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalog
     """`value` as the wanted type, or an error that says what it should be."""
     origin, options = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
-        (inner,) = (option for option in options if option is not type(None))
+        inner, *words = (option for option in options if option is not type(None))
+        if isinstance(value, str) and words:  # a number, or one of some words
+            return convert(value, words[0], path, catalogues)
         return convert(value, inner, path, catalogues)
     if origin is Literal:
         if value not in options or isinstance(value, bool):
