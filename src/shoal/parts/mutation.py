@@ -161,7 +161,7 @@ class Mutants(Sequence[Weights]):
 
 def difference(after: Tensor, before: Tensor) -> Tensor:
     """`after - before` in float64."""
-    return after.double().sub_(before)
+    return after.to(torch.float64, copy=True).sub_(before)
 
 
 def extended(value: Tensor, before: Tensor, by: float) -> Tensor:
