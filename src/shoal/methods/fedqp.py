@@ -70,8 +70,9 @@ from shoal.parts.mutation import (
     where_moved,
 )
 
-FIRST, LARGEST = 0.5, 0.9  # where the momentum of p = "auto" starts, and what it never exceeds
-GAIN, NEUTRAL = 0.05, 0.15  # how fast it follows the cosine, and the cosine at which it stays
+FIRST, LARGEST = 0.5, 0.85  # where the momentum of p = "auto" starts, and what it never exceeds
+NEUTRAL = 0.1  # the cosine at which it stays
+RISE, FALL = 0.05, 0.1  # how fast it follows a larger cosine, and a smaller one
 
 
 class FedQPState(NamedTuple):
@@ -281,4 +282,5 @@ def adapted(momentum: float, cosine: float) -> float:
     along. Where it is large, the way goes on, and a longer push would have been better; where it is small or
     negative, they walked back or about, and it was too long.
     """
-    return min(max(momentum + GAIN * (cosine - NEUTRAL), 0.0), LARGEST)
+    gain = RISE if cosine > NEUTRAL else FALL
+    return min(max(momentum + gain * (cosine - NEUTRAL), 0.0), LARGEST)

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from shoal.core.key import Key
 from shoal.core.types import Weights
+from shoal.kernels import steps
 
 Kind = Literal["fedmut", "gaussian", "mixed"]
 Granularity = Literal["tensor", "module"]
@@ -156,7 +157,7 @@ class Mutants(Sequence[Weights]):
 
     def _direction(self, pair: int, name: str, like: Tensor) -> Tensor:
         draw = self._key.fold("directions", pair, name).torch()
-        return torch.randn(like.shape, generator=draw, dtype=torch.float64).to(like.device)
+        return torch.randn(like.shape, generator=draw).to(like.device, torch.float64)
 
 
 def difference(after: Tensor, before: Tensor) -> Tensor:
@@ -164,14 +165,27 @@ def difference(after: Tensor, before: Tensor) -> Tensor:
     return after.to(torch.float64, copy=True).sub_(before)
 
 
-def extended(value: Tensor, before: Tensor, by: float) -> Tensor:
-    """`value + by * (value - before)` in float64, cast once."""
-    return difference(value, before).mul_(by).add_(value).to(value.dtype)
+def extended(now: Tensor, before: Tensor, by: float) -> Tensor:
+    """`now + by * (now - before)` in float64, cast once."""
+    if not _plain(now, before):
+        return difference(now, before).mul_(by).add_(now).to(now.dtype)
+    out = torch.empty_like(now)
+    steps.extend(_flat(out), _flat(now), _flat(before), by)
+    return out
 
 
 def dot(first: Tensor, second: Tensor) -> float:
     """The inner product."""
     return float(torch.dot(first.reshape(-1), second.reshape(-1)))
+
+
+def _plain(*tensors: Tensor) -> bool:
+    """Whether the compiled kernels take them."""
+    return all(t.dtype == torch.float32 and t.device.type == "cpu" and t.is_contiguous() for t in tensors)
+
+
+def _flat(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().view(-1).numpy()
 
 
 class Turn(NamedTuple):
@@ -183,13 +197,11 @@ class Turn(NamedTuple):
     @classmethod
     def between(cls, parts: Layers, new: Params, now: Params, before: Params) -> Turn:
         """`new - now`, and `now - before`."""
-        norms, inner = np.zeros(len(parts)), np.zeros(len(parts))
+        both = np.zeros((2, len(parts)))
         for index, names in enumerate(parts):
             for name in names:
-                last, earlier = difference(new[name], now[name]), difference(now[name], before[name])
-                norms[index] += dot(last, last)
-                inner[index] += dot(last, earlier)
-        return cls(np.sqrt(norms), inner)
+                both[:, index] += _turn(new[name], now[name], before[name])
+        return cls(np.sqrt(both[0]), both[1])
 
     def cosine(self, earlier: np.ndarray, push: np.ndarray) -> float | None:
         """Between the step before, of norms `earlier`, and what is left of the last one without `push` of it.
@@ -200,3 +212,10 @@ class Turn(NamedTuple):
         square = self.norms**2 - 2 * push * self.inner + (push * earlier) ** 2
         size = math.sqrt(max(float(square.sum()), 0.0) * float((earlier**2).sum()))
         return float(inner.sum()) / size if 0 < size < math.inf else None
+
+
+def _turn(new: Tensor, now: Tensor, before: Tensor) -> np.ndarray:
+    if _plain(new, now, before):
+        return steps.turn(_flat(new), _flat(now), _flat(before))
+    last = difference(new, now)
+    return np.array([dot(last, last), dot(last, difference(now, before))])
