@@ -132,8 +132,11 @@ def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalog
     origin, options = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
         inner, *words = (option for option in options if option is not type(None))
-        if isinstance(value, str) and words:  # a number, or one of some words
-            return convert(value, words[0], path, catalogues)
+        known = [word for literal in words for word in typing.get_args(literal)]
+        if isinstance(value, str) and known:  # a number, or one of some words
+            if value not in known:
+                raise SpecError(f"{path} must be {_spoken(inner)} or {' or '.join(known)}; got {value!r}")
+            return value
         return convert(value, inner, path, catalogues)
     if origin is Literal:
         if value not in options or isinstance(value, bool):

@@ -71,7 +71,7 @@ from shoal.parts.mutation import (
 )
 
 FIRST, LARGEST = 0.5, 0.85  # where the momentum of p = "auto" starts, and what it never exceeds
-NEUTRAL = 0.1  # the cosine at which it stays
+NEUTRAL = 0.05  # the cosine at which it stays
 RISE, FALL = 0.05, 0.1  # how fast it follows a larger cosine, and a smaller one
 
 
