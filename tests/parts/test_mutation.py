@@ -131,6 +131,7 @@ def test_a_model_is_the_same_whenever_it_is_asked_for():
     for first, second in zip(sent, sent[:], strict=True):
         assert all(torch.equal(first.params[name], second.params[name]) for name in NOW)
     assert len({float(model.params["a.weight"].sum()) for model in sent}) == 10
+    assert sent[0].params["a.weight"] is not sent[0].params["a.weight"]  # made anew, and not kept
 
 
 def test_a_layer_that_stood_still_stays():

@@ -196,7 +196,7 @@ class FedQP(Method):
         parts = layers(model.params, self.granularity)
         turn = Turn.between(parts, model.params, state.model.params, state.before)  # line 12
         cosine = turn.cosine(np.array(state.norms), acc.push / acc.weight if acc.weight else acc.push)
-        momentum = state.momentum if cosine is None else adapted(acc.plan.momentum, cosine)
+        momentum = state.momentum if cosine is None else adapted(state.momentum, cosine)
         norms, words = tuple(turn.norms.tolist()), key.fold("mutations").words
         after = FedQPState(model, state.model.params, norms, state.rounds + 1, momentum, words, kept)
         return after, {**metrics, **acc.plan.metrics(np.array(state.norms))}
@@ -226,17 +226,20 @@ class FedQP(Method):
         """The mutations of a round: the same whenever it is asked for."""
         key, clients = Key(state.words), len(cohort.ids)
         p, momentum = self._odds(state, clients)
-        shape = Mutation(self.mutation, self.alpha, self.sigma)
-        drawn = shape.draw(clients, self._sizes(state), self._acceleration(state) - 1, key)
+        drawn = self._shape.draw(clients, self._sizes(state), self._acceleration(state) - 1, key)
         coins = key.fold("coins").numpy().random(drawn.along.shape) < p
         return Plan(where_moved(projected(drawn, coins), np.array(state.norms)), momentum, cohort.ids)
 
     def _odds(self, state: FedQPState, clients: int) -> tuple[float, float]:
         """p, and the effective momentum that it leads to."""
-        c, paired = self._acceleration(state), clients // 2 * 2 / clients
-        alpha = self.alpha * paired * Mutation(self.mutation, self.alpha, self.sigma).lean(self._sizes(state))
+        c, paired = self._acceleration(state), clients // 2 * 2 / max(clients, 1)
+        alpha = self.alpha * paired * self._shape.lean(self._sizes(state))
         p = probability(alpha, c, state.momentum) if self.p == "auto" else self.p
         return p, effective_momentum(alpha, p, c)
+
+    @property
+    def _shape(self) -> Mutation:
+        return Mutation(self.mutation, self.alpha, self.sigma)
 
     def _acceleration(self, state: FedQPState) -> float:
         return self.acc * (1 - min(state.rounds / self.bound, 1))
