@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 import typer
 
 import shoal
@@ -22,6 +23,8 @@ from shoal.data.partitions import PARTITIONS
 from shoal.methods import METHODS
 from shoal.models import MODELS
 from shoal.parts.local import Sgd
+from shoal.reproduce import EXPERIMENTS
+from shoal.reproduce.perform import chosen
 from shoal.selectors import SELECTORS
 from shoal.spec import (
     Checkpoint,
@@ -104,7 +107,8 @@ def test_every_entry_and_its_fields_are_on_the_page(catalogue):
                 continue
             assert any(f"`{field}`" in row for row in rows), f"{name}.{field}"
             if isinstance(argument.default, int | float):
-                assert any(f"`{field}` = {argument.default}" in row for row in rows), f"{name}.{field}"
+                shown = tomli_w.dumps({"default": argument.default}).removeprefix("default = ").strip()
+                assert any(f"`{field}` = {shown}" in row for row in rows), f"{name}.{field}"
 
 
 # -- commands
@@ -134,6 +138,8 @@ def test_commands_exist_and_their_specs_resolve(words, tmp_path):
     if name == "compare":
         seeds = [int(seed) for seed in given["seeds"].split(",")]
         assert compare.plan(given["names"], table, given["settings"] or [], seeds, tmp_path)
+    elif name == "reproduce" and given["name"]:
+        assert chosen(given["name"], given["scale"], EXPERIMENTS)
     elif name in ("run", "partition"):
         table = with_method(table, given["method"]) if given.get("method") else table
         assert from_table(with_settings(table, given["settings"] or []))
@@ -152,7 +158,7 @@ def test_make_knows_what_the_readme_says():
 # -- Python
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/extending.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/extending.md", "docs/reproduce.md"])
 def test_python_runs(page, monkeypatch):
     module = types.ModuleType("shown")
     monkeypatch.setitem(sys.modules, "shown", module)
@@ -248,6 +254,11 @@ def test_the_readme_names_all_there_is(row, catalogue):
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_data_set_is_described(name):
     assert re.search(rf"^\| `{name}` \|", text_of("docs/data.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_is_described(name):
+    assert re.search(rf"^\| `{name}` \|", text_of("docs/reproduce.md"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("kind", PARTITIONS)

@@ -19,7 +19,7 @@ from shoal.core.errors import SpecError
 from shoal.core.tree import flatten, unflatten
 from shoal.core.types import Tree, Version, Weights
 from shoal.loop import Progress
-from shoal.spec import Spec, dump_spec, load_spec
+from shoal.spec import Spec, dump_spec, load_spec, to_table
 
 SPEC, ROUNDS, MODEL, SUMMARY, REPORT = (
     "spec.toml",
@@ -58,6 +58,14 @@ class RunDirectory:
         if not (path / SPEC).exists():
             raise SpecError(f"{path} is not a run directory: it has no {SPEC}")
         return cls(path), load_spec(path / SPEC)
+
+    @classmethod
+    def reopen(cls, path: Path, spec: Spec) -> RunDirectory:
+        """The directory of a run of this spec that was begun; refuses one of another spec."""
+        directory, found = cls.open(path)
+        if _numbers_of(found) != _numbers_of(spec):
+            raise SpecError(f"{path} holds a run of another spec; choose another --out")
+        return directory
 
     @property
     def finished(self) -> bool:
@@ -126,6 +134,11 @@ class RunDirectory:
         return _load_tree(self.path / CHECKPOINT / "memory" / _memory_name(client, version))
 
 
+def _numbers_of(spec: Spec) -> dict[str, Any]:
+    """What of a spec decides numbers: all but where it runs."""
+    return {name: value for name, value in to_table(spec).items() if name != "engine"}
+
+
 def _memory_name(client: int, version: Version) -> str:
     return f"{client}-{version[0]}-{version[1]}.safetensors"
 
@@ -182,7 +195,10 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """JSON as the contract wants it: numbers that are not finite become null, client ids become texts."""
-    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False, default=_plain)
+    except ValueError:  # a number that is not finite; looking for them in every line would take longest
+        return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

@@ -16,10 +16,21 @@ from shoal.core.data import Batching, Data
 from shoal.core.errors import SpecError, StageError
 from shoal.core.key import Key
 from shoal.core.method import Method
+from shoal.core.privacy import Privacy
 from shoal.core.selector import Population, Selector
 from shoal.core.task import Task
 from shoal.core.tree import row
-from shoal.core.types import Cohort, Context, PerClient, Reply, Tree, Version, message_for
+from shoal.core.types import (
+    Cohort,
+    Context,
+    Metrics,
+    PerClient,
+    Reply,
+    State,
+    Tree,
+    Version,
+    message_for,
+)
 
 Verb = Literal["update", "evaluate", "profile"]
 
@@ -81,6 +92,10 @@ class Engine(ABC):
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """What each member of the cohort answers, in the cohort's order."""
 
+    def fused(self, cohort: Cohort, state: State, key: Key, legs: int) -> tuple[State, Metrics] | None:
+        """The state after `legs` legs with this cohort, if it can be told without exchanging anything."""
+        return None
+
     @abstractmethod
     def memory(self, client: int, version: Version | None) -> Memory:
         """A client's memory of that version, where the engine holds it; a fresh one for None."""
@@ -134,6 +149,7 @@ class ClientSide:
     judge: Callable[[Task, Any, Data], Tree]  # the measures of a model on some data
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
+    privacy: Privacy | None = None
 
     @property
     def remembers(self) -> bool:
@@ -166,6 +182,8 @@ class ClientSide:
         kept, reply = self.method.client_update(self.task, memory.method, message, data, context)
         if attack is not None:
             reply = attack.lie(reply, context.key.fold("lie"))
+        if self.privacy is not None:
+            reply = self.privacy.protect(reply, context.key.fold("privacy"))
         reply = self.method.upload(reply, context.setting)
         packet, coded = self.codec.encode(
             reply.payload, setting=context.setting, key=context.key.fold("codec"), memory=memory.codec
@@ -210,6 +228,12 @@ class Outbox:
         if self._shared:
             self._made[name] = made
         return made
+
+    def several(self, positions: Sequence[int]) -> list[tuple[Packet, Tree, int]]:
+        """The same for several clients, who share one entry where they get one message."""
+        if self._shared and not self._cohort.settings:
+            return [self[positions[0]]] * len(positions)
+        return [self[position] for position in positions]
 
 
 @contextmanager

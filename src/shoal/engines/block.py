@@ -40,14 +40,15 @@ class Blocks:
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
-        alone = work.verb != "update" or self._side.attack is not None
+        side = self._side
+        alone = work.verb != "update" or side.attack is not None or side.privacy is not None
         if alone or not (self._fused or self._mapped):
             yield from self._serial.exchange(work, cohort, message, key)
             return
         outbox = Outbox(self._side.codec, cohort, message, key)
         for positions in blocks(cohort, self._size):
             with stage("update", cohort.ids[positions[0]], work.round):
-                yield self._deliver(work, cohort.take(positions), [outbox[i] for i in positions], key)
+                yield self._deliver(work, cohort.take(positions), outbox.several(positions), key)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -58,8 +59,10 @@ class Blocks:
         started = time.perf_counter()
         side, sent = self._side, [message for _, message, _ in mail]
         context = Context(work.round, work.leg, cohort.setting(0), key)
-        fresh = side.fresh() if side.remembers else Memory((), None)
-        memories = [self._store.read(c, work.accepted.get(c)) or fresh for c in cohort.ids]
+        memories = [Memory((), None)] * len(cohort.ids)
+        if side.remembers:
+            fresh = side.fresh()
+            memories = [self._store.read(c, work.accepted.get(c)) or fresh for c in cohort.ids]
         if self._fused:
             kept, reply = self._fused_update(cohort, sent, context)
         else:

@@ -6,7 +6,9 @@ from shoal.methods.fedbn import FedBN
 from shoal.methods.fedmut import FedMut
 from shoal.methods.fedprox import FedProx
 from shoal.methods.fedqp import FedQP
+from shoal.methods.fsi import Fsi
 from shoal.methods.local import Local
+from shoal.methods.pso import Pso
 from shoal.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method] | type[Recipe]] = {
@@ -17,4 +19,6 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedbn": FedBN,
     "fedmut": FedMut,
     "fedqp": FedQP,
+    "fsi": Fsi,
+    "pso": Pso,
 }
