@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, types, uint64
 
-from shoal.kernels.jit import Index, Word, given, inner, kernel
+from shoal.kernels.jit import Index, Word, inner, kernel
 from shoal.kernels.philox import FOLD_INT, fold_one, reals
 
 FSI, PSO = 0, 1
