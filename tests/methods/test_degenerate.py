@@ -12,6 +12,11 @@ UNIFORM = {"name": "fedavg", "weights": "uniform"}
     [
         ({"name": "fedprox", "mu": 0.0}, "fedavg", 3),
         ({"name": "fedprox", "mu": 0.0, "weights": "uniform"}, UNIFORM, 3),
+        ({"name": "fedmut", "alpha": 0.0}, UNIFORM, 3),
+        ({"name": "fedqp", "alpha": 0.0, "p": 0.7}, UNIFORM, 3),
+        ({"name": "fedqp", "alpha": 0.0, "p": "auto", "mutation": "mixed"}, UNIFORM, 3),
+        ({"name": "fedqp", "alpha": 0.0, "weights": "samples"}, "fedavg", 3),
+        ({"name": "fedqp", "p": 0.0, "acc": 0.3}, "fedmut", 4),
         ("scaffold", UNIFORM, 1),
         ({"name": "scaffold", "weights": "samples"}, "fedavg", 1),
     ],
@@ -31,7 +36,8 @@ def test_fedbn_without_batch_norm_is_fedavg(weighting):
 
 
 @pytest.mark.parametrize(
-    ("method", "rounds"), [({"name": "fedprox", "mu": 1.0}, 1), ("scaffold", 2), ("local", 1)]
+    ("method", "rounds"),
+    [({"name": "fedprox", "mu": 1.0}, 1), ("scaffold", 2), ("local", 1), ("fedmut", 2), ("fedqp", 2)],
 )
 def test_other_settings_do_differ(method, rounds):
     first, second = played(method, rounds), played(UNIFORM, rounds)

@@ -3,7 +3,9 @@
 from shoal.core.method import Method, Recipe
 from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedbn import FedBN
+from shoal.methods.fedmut import FedMut
 from shoal.methods.fedprox import FedProx
+from shoal.methods.fedqp import FedQP
 from shoal.methods.fsi import Fsi
 from shoal.methods.local import Local
 from shoal.methods.pso import Pso
@@ -15,6 +17,8 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "fedbn": FedBN,
+    "fedmut": FedMut,
+    "fedqp": FedQP,
     "fsi": Fsi,
     "pso": Pso,
 }

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shoal.core.tree import row
 from shoal.core.types import Acc, Cohort, Metrics, PerClient, Reply, Weights
-from shoal.kernels.fold import weighted_sum
+from shoal.kernels.fold import add_offset, weighted_sum
 
 Weighting = Literal["samples", "uniform"]
 
@@ -33,6 +33,17 @@ def add_weighted(total: Tensor, rows: Tensor, weights: Tensor) -> None:
         total += weight * value.double()
 
 
+def add_weighted_offset(total: Tensor, value: Tensor, sent: Tensor, update: Tensor, weight: float) -> None:
+    """`total += weight * offset(value, sent, update)`, without a pass over memory for each of its parts."""
+    parts = (value, sent, update)
+    if sent is value or total.device.type != "cpu" or any(part.dtype != torch.float32 for part in parts):
+        weights = torch.tensor([weight], dtype=torch.float64)
+        add_weighted(total, offset(value, sent, update)[None], weights)
+        return
+    flat_value, flat_sent, flat_update = (part.detach().reshape(-1).numpy() for part in parts)
+    add_offset(total.view(-1).numpy(), flat_value, flat_sent, flat_update, weight)
+
+
 def client_weight(weighting: Weighting, reply: Reply) -> float:
     """How much a reply counts: by the samples behind it, or as one of many."""
     return 1.0 if weighting == "uniform" or reply.weight is None else float(reply.weight)
@@ -51,8 +62,17 @@ class WeightedSum(NamedTuple):
 
     def add(self, values: Mapping[str, Tensor], weight: float) -> WeightedSum:
         """With one more summand. The sum so far is updated in place: it belongs to the fold alone."""
-        rows = {name: value[None] for name, value in values.items()}
-        return self.add_rows(rows, torch.tensor([weight], dtype=torch.float64))
+        return self.add_offsets({name: (value, value, value) for name, value in values.items()}, weight)
+
+    def add_offsets(self, parts: Mapping[str, tuple[Tensor, Tensor, Tensor]], weight: float) -> WeightedSum:
+        """With `offset(*part)` of each part as one more summand."""
+        sums = self.values or {
+            name: torch.zeros(value.shape, dtype=torch.float64, device=value.device)
+            for name, (value, _, _) in parts.items()
+        }
+        for name, part in parts.items():
+            add_weighted_offset(sums[name], *part, weight)
+        return WeightedSum(sums, self.total + weight)
 
     def add_rows(self, rows: Mapping[str, Tensor], weights: Tensor) -> WeightedSum:
         """With the summands of several clients: the same bits as one after another."""
@@ -126,16 +146,16 @@ class Mean(Aggregator):
 
     def fold(self, acc: MeanAcc, client: int, sent: Weights, update: Weights, weight: float) -> MeanAcc:
         """See `Aggregator`."""
-        offsets, counters = {}, dict(acc.counters)
+        parts, counters = {}, dict(acc.counters)
         for kind, values in acc.model._asdict().items():
             for name, value in values.items():
                 there, change = getattr(sent, kind)[name], getattr(update, kind)[name]
                 if value.is_floating_point():
-                    offsets[name] = offset(value, there, change)
+                    parts[name] = (value, there, change)
                 else:
                     reached = there + change
                     counters[name] = torch.maximum(counters.get(name, reached), reached)
-        return MeanAcc(acc.model, acc.floats.add(offsets, weight), counters)
+        return MeanAcc(acc.model, acc.floats.add_offsets(parts, weight), counters)
 
     def fold_block(
         self,
