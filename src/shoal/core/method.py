@@ -42,6 +42,10 @@ class Method(ABC):
     maps: ClassVar[bool] = False  # whether `client_update` runs under `vmap`: it only trains, on `data.train`
     asks_profile: ClassVar[bool] = False  # whether clients are profiled when they arrive
     needs_exact: ClassVar[str] = ""  # what a lossy codec would break, if anything
+    selector: ClassVar[str] = ""  # the name of the one that it needs, where a spec names none
+
+    def check(self, task: Task) -> None:  # noqa: B027  # most methods suit every task
+        """Raise `SpecError` if this task cannot be learned so."""
 
     # ---- server
 
@@ -129,6 +133,8 @@ class Method(ABC):
 
 class Recipe(ABC):
     """A method that is another one with its slots filled."""
+
+    selector: ClassVar[str] = ""  # see `Method`
 
     @abstractmethod
     def method(self) -> Method:

@@ -1,8 +1,11 @@
 """The methods, by name."""
 
 from shoal.core.method import Method, Recipe
+from shoal.methods.clusamp import CluSamp
 from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedbn import FedBN
+from shoal.methods.fedgen import FedGen
+from shoal.methods.fedntd import FedNTD
 from shoal.methods.fedprox import FedProx
 from shoal.methods.local import Local
 from shoal.methods.scaffold import Scaffold
@@ -12,5 +15,8 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "scaffold": Scaffold,
+    "clusamp": CluSamp,
+    "fedntd": FedNTD,
+    "fedgen": FedGen,
     "fedbn": FedBN,
 }

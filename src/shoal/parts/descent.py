@@ -82,7 +82,8 @@ def resident(
         loss = task.objective(outputs, y)
         total, steps = total + loss.detach(), steps + 1
         for term in terms:
-            loss = loss + term.loss(Step(task, Weights(live.leaves, live.buffers), start, outputs, x, y))
+            weights = Weights(live.leaves, live.buffers)
+            loss = loss + term.loss(Step(task, weights, start, outputs, x, y, key=noise.fold(steps - 1)))
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             speed = _descend(rule, values, [g.float() for g in gradients], shifts, speed)
@@ -152,5 +153,5 @@ def _objective(
     outputs, after = task.forward(Weights(params, buffers), batch.x, train=True, noise=batch.noise)
     each = LOSSES[task.loss].each(outputs, batch.y).sum(1)
     loss = (each * batch.mask).sum() / batch.mask.sum().clamp(min=1)
-    step = Step(task, Weights(params, after), start, outputs, batch.x, batch.y)
+    step = Step(task, Weights(params, after), start, outputs, batch.x, batch.y, batch.mask)
     return loss + sum(term.loss(step) for term in terms), (loss, after)
