@@ -171,7 +171,7 @@ class FedGen(Method):
         if not len(classes):
             return state, {}
         shares = label_weights(counts)
-        (params, buffers), adam, losses = state.generator, state.adam, []
+        (params, buffers), adam, losses = tree_map(torch.clone, state.generator), state.adam, []
         for step in range(self.steps):
             drawn = key.fold(step, "classes").numpy().integers(len(classes), size=self.draws)
             y = classes[torch.from_numpy(drawn)]
@@ -210,7 +210,8 @@ class FedGen(Method):
         """See `Method`."""
         g_a, g_b = (faded(g, self.decay, context.round) for g in (self.g_a, self.g_b))
         g_a = g_a * self.draws / self.local.batch
-        term = Generated(message.generator, message.learned, g_a, g_b, self.draws, self.noise)
+        generator = tree_map(torch.clone, message.generator)  # for the bits: see `descent.resident`
+        term = Generated(generator, message.learned, g_a, g_b, self.draws, self.noise)
         trained = self.local.train(task, message.model, data, context, (term,))
         payload = FedGenReply(trained.update(message.model), data.label_counts)
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})

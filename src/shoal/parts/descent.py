@@ -13,7 +13,7 @@ from torch import Tensor
 from shoal.core.data import Data, LaneBatch, Lanes
 from shoal.core.key import Key
 from shoal.core.task import LOSSES, Task
-from shoal.core.tree import subtract
+from shoal.core.tree import subtract, tree_map
 from shoal.core.types import Weights
 from shoal.parts.terms import Step, Term
 
@@ -72,6 +72,8 @@ def resident(
     """One client, in the resident model."""
     live = task.live(dtype)
     live.load(start)
+    if terms:  # the last bits of a product depend on where its operands lie: not in somebody's buffer
+        start = tree_map(torch.clone, start)
     leaves, values = list(live.leaves.values()), list(live.values.values())
     shifts = None if shift is None else [shift[name] for name in live.values]
     speed: list[Tensor] = []
