@@ -130,19 +130,22 @@ class MeanAcc(NamedTuple):
     model: Weights
     floats: WeightedSum
     counters: Mapping[str, Tensor]
+    draws: Mapping[int, int]  # how often each client was drawn; those not in it once
 
 
 @dataclass(frozen=True)
 class Mean(Aggregator):
     """`w + sum_i a_i (sent_i - w + update_i) / sum_i a_i`.
 
-    Buffers follow the same rule as parameters, and integer ones (BatchNorm's counter of batches) take the
-    largest value that any client reached.
+    A client that was drawn several times counts as often. Buffers follow the same rule as parameters, and
+    integer ones (BatchNorm's counter of batches) take the largest value that any client reached.
     """
 
     def begin(self, state: Any, model: Weights, cohort: Cohort) -> MeanAcc:
         """See `Aggregator`."""
-        return MeanAcc(model, WeightedSum.empty(), {})
+        counts = cohort.settings.get("count")
+        draws = {} if counts is None else dict(zip(cohort.ids, counts, strict=True))
+        return MeanAcc(model, WeightedSum.empty(), {}, draws)
 
     def fold(self, acc: MeanAcc, client: int, sent: Weights, update: Weights, weight: float) -> MeanAcc:
         """See `Aggregator`."""
@@ -155,7 +158,8 @@ class Mean(Aggregator):
                 else:
                     reached = there + change
                     counters[name] = torch.maximum(counters.get(name, reached), reached)
-        return MeanAcc(acc.model, acc.floats.add_offsets(parts, weight), counters)
+        floats = acc.floats.add_offsets(parts, weight * acc.draws.get(client, 1))
+        return acc._replace(floats=floats, counters=counters)
 
     def fold_block(
         self,
@@ -169,6 +173,8 @@ class Mean(Aggregator):
         if sent is not acc.model or acc.model.buffers:
             one_by_one: MeanAcc = Aggregator.fold_block(self, acc, clients, sent, update, weights)
             return one_by_one
+        if acc.draws:
+            weights = weights * torch.tensor([acc.draws.get(client, 1) for client in clients])
         return acc._replace(floats=acc.floats.add_rows(update.params, weights))
 
     def finish(self, state: Any, acc: MeanAcc) -> tuple[Any, Weights, Metrics]:
