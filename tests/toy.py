@@ -69,7 +69,7 @@ def table(method: Any = "fedavg", legs: int = 4, **changes: Any) -> dict[str, An
         "rounds": 3,
         "task": {"dataset": "toy:blobs", "model": "toy:net"},
         "partition": {"kind": "dirichlet", "clients": 8, "beta": 0.5, "min_size": 5},
-        "selector": {"name": "uniform", "count": 4},
+        "selector": {"count": 4},  # uniform, unless the method brings its own
         "method": method,
         "local": {"lr": 0.1, "batch": 8, "epochs": 2},
         "evaluate": {"every": 0},
