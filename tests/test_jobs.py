@@ -112,8 +112,9 @@ def test_what_the_user_can_cure_stays_so(tmp_path):
 
 
 CTRL_C = """
-import sys
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the tests themselves run under
 from reproduce.tiny import job
 from shoal.jobs import crew, work
 jobs, folder = [job(0, rounds=10**6), job(1, rounds=10**6)], Path(sys.argv[1])
@@ -134,11 +135,15 @@ def test_nobody_stays_behind(tmp_path, blow):
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    workers = [int(pid) for pid in process.stdout.readline().split()]
-    assert len(workers) == 2
-    process.send_signal(blow)
-    process.wait(timeout=60)
-    process.stdout.close()
+    try:
+        workers = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(workers) == 2
+        process.send_signal(blow)
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
     deadline = time.monotonic() + 60
     while any(alive(pid) for pid in workers):
         assert time.monotonic() < deadline

@@ -70,7 +70,8 @@ def test_figure8_holds_the_fixed_steps_fixed(play):
         return play(jobs)
 
     outcome = figure8(watched, epochs=200, seeds=2, points=4)
-    assert len(outcome.tables[0].cells) == 1 + len(FIXED_STEPS)
+    assert len(outcome.tables[0].rows) == 1 + len(FIXED_STEPS)
+    assert outcome.tables[0].columns == ["test MSE", "training MSE"]
     for spec in specs[2:]:
         steps = {record["step_size"] for record in shoal.run(spec).records}
         assert steps == {spec.method.alpha}
