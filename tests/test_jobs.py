@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from reproduce.tiny import accuracy, dies, fails, job, product
-from toy import spec
+from toy import heeds_ctrl_c, spec
 
 import shoal
 from shoal.core.errors import SpecError, StageError
@@ -134,6 +134,7 @@ def test_nobody_stays_behind(tmp_path, blow):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        preexec_fn=heeds_ctrl_c,
     )
     try:
         workers = [int(pid) for pid in process.stdout.readline().split()]

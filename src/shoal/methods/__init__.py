@@ -1,9 +1,14 @@
 """The methods, by name."""
 
 from shoal.core.method import Method, Recipe
+from shoal.methods.clusamp import CluSamp
 from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedbn import FedBN
+from shoal.methods.fedgen import FedGen
+from shoal.methods.fedmut import FedMut
+from shoal.methods.fedntd import FedNTD
 from shoal.methods.fedprox import FedProx
+from shoal.methods.fedqp import FedQP
 from shoal.methods.fsi import Fsi
 from shoal.methods.local import Local
 from shoal.methods.pso import Pso
@@ -14,7 +19,12 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "scaffold": Scaffold,
+    "clusamp": CluSamp,
+    "fedntd": FedNTD,
+    "fedgen": FedGen,
     "fedbn": FedBN,
+    "fedmut": FedMut,
+    "fedqp": FedQP,
     "fsi": Fsi,
     "pso": Pso,
 }
