@@ -112,9 +112,8 @@ def test_what_the_user_can_cure_stays_so(tmp_path):
 
 
 CTRL_C = """
-import signal, sys
+import sys
 from pathlib import Path
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the tests themselves run under
 from reproduce.tiny import job
 from shoal.jobs import crew, work
 jobs, folder = [job(0, rounds=10**6), job(1, rounds=10**6)], Path(sys.argv[1])
