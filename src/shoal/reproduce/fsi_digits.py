@@ -67,7 +67,7 @@ def confusion_of(result: Result) -> dict[str, Any]:
     return {"confusion": counts.tolist(), "losses": [record["problem_losses"] for record in result.records]}
 
 
-def learned(play: Play, *, epochs: int, seeds: Mapping[str, int], points: int = 50) -> Outcome:
+def learned(play: Play, *, epochs: int, seeds: Mapping[str, int], points: int = 30) -> Outcome:
     """Accuracy of all and of each digit, confusion matrix and training curves; so many seeds of each way."""
     jobs = {
         way: [
