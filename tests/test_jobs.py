@@ -135,11 +135,15 @@ def test_nobody_stays_behind(tmp_path, blow):
         text=True,
         preexec_fn=heeds_ctrl_c,
     )
-    workers = [int(pid) for pid in process.stdout.readline().split()]
-    assert len(workers) == 2
-    process.send_signal(blow)
-    process.wait(timeout=60)
-    process.stdout.close()
+    try:
+        workers = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(workers) == 2
+        process.send_signal(blow)
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
     deadline = time.monotonic() + 60
     while any(alive(pid) for pid in workers):
         assert time.monotonic() < deadline
