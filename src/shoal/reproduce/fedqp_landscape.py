@@ -1,13 +1,14 @@
 """Weng et al., FedQP: how the loss looks around the final models. Are they in flatter places?
 
-The paper argues with flat minima (its figures 1 and 2 are sketches) and leaves pictures of the loss to later
+The paper argues with flat minima (its figure 1 is a sketch of them) and leaves pictures of the loss to later
 work; so there are no numbers of it to compare with.
 
 Directions are random and have in every filter the length of the model's own (Li et al., Visualizing the Loss
 Landscape of Neural Nets, NeurIPS 2018): a step of 1 moves each filter by its own length. So a model with
 large weights does not look flat for that. Biases and normalisation stay where they are. All methods have the
 same random numbers. Sharpness at radius r is the mean, over directions, of the loss at a step of r minus the
-loss of the model, on samples of the training set.
+loss of the model, on samples of the training set. Every direction is taken forward and backward, so that a
+slope, which a model in the midst of training has, does not count.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 import torch
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
@@ -46,8 +46,8 @@ from shoal.runner import Result
 
 LABELS = (FEDAVG, FEDMUT, FEDQP)
 SPAN = 1.0  # of the surface to each side, in lengths of filters
-RADII = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-TOLD = (0.2, 0.5)  # the radii of the table
+RADII = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+TOLD = (0.5, 1.0)  # the radii of the table
 CHUNK = 1000  # samples that go through the model at once
 
 Params = Mapping[str, Tensor]
@@ -56,7 +56,7 @@ Params = Mapping[str, Tensor]
 def surroundings_of(result: Result, *, points: int, directions: int, samples: int) -> dict[str, Any]:
     """The loss of the model, on a plane through it, and in random directions.
 
-    `plane` is [points, points], `around` [directions, radii].
+    `plane` is [points, points], by first and second direction; `around` [directions, radii], the mean of forward and backward.
     """
     model = result.model()
     key = Key.from_seed(0).fold("landscape")
@@ -70,7 +70,10 @@ def surroundings_of(result: Result, *, points: int, directions: int, samples: in
     around = []
     for number in range(directions):
         way = direction(start, key.fold("direction", number))
-        around.append([loss_at(model, moved(start, way, radius), x, y) for radius in RADII])
+        ends = [
+            [loss_at(model, moved(start, way, side * radius), x, y) for side in (-1, 1)] for radius in RADII
+        ]
+        around.append([sum(pair) / 2 for pair in ends])
     return {"loss": loss_at(model, start, x, y), "plane": plane, "around": around}
 
 
@@ -119,7 +122,7 @@ def landscape(
             cells.append(cell(label, f"sharpness at {radius:g}", None, values))
     remark = (
         f"{told} Sharpness at r: how much the training loss rises when every filter is moved by r times its "
-        f"length, mean over {directions} random directions."
+        f"length, mean over {directions} random directions, forward and backward."
     )
     pictures = [
         Picture(
@@ -173,24 +176,21 @@ def _surfaces(planes: Mapping[str, np.ndarray]) -> Figure:
     """A panel for each method, with the same colours and heights in all."""
     low = min(float(plane.min()) for plane in planes.values())
     high = max(float(plane.max()) for plane in planes.values())
-    norm = LogNorm(low, high)
-    levels = np.geomspace(low, high, 13)
+    levels = np.linspace(low, high, 16)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(1.5 * WIDTH, 3.2), layout="constrained")
         panels = figure.subplots(1, len(planes), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (label, plane) in zip(panels, planes.items(), strict=True):
             steps = np.linspace(-SPAN, SPAN, len(plane))
-            filled = axes.contourf(steps, steps, plane, levels=levels, norm=norm, cmap=HEAT)
-            axes.contour(steps, steps, plane, levels=levels, colors="white", linewidths=0.5)
+            filled = axes.contourf(steps, steps, plane.T, levels=levels, cmap=HEAT)
+            axes.contour(steps, steps, plane.T, levels=levels, colors="white", linewidths=0.5)
             axes.plot([0], [0], "o", color="white", markersize=4, markeredgecolor="black")
             axes.set_title(label)
             axes.set_xlabel("First direction")
-            axes.set_aspect("equal")
+            axes.set(aspect="equal", xticks=(-SPAN, 0, SPAN), yticks=(-SPAN, 0, SPAN))
             axes.grid(visible=False)
         panels[0].set_ylabel("Second direction")
-        ticks = [float(f"{level:.2g}") for level in levels[::3]]
-        bar = figure.colorbar(filled, ax=panels, label="Training loss, log scale", pad=0.02, ticks=ticks)
-        bar.ax.set_yticklabels([f"{tick:g}" for tick in ticks])
+        figure.colorbar(filled, ax=panels, label="Training loss", pad=0.02, shrink=0.85, format="%.2f")
     return figure
 
 
@@ -198,17 +198,17 @@ LANDSCAPE = Experiment(
     "The loss around the final models: does FedQP end in a flatter place?",
     PAPER,
     {
-        "quick": partial(landscape, setting=QUICK, seeds=5, points=21, directions=20, samples=1_000),
+        "quick": partial(landscape, setting=QUICK, seeds=5, points=21, directions=10, samples=1_000),
         "machine": partial(
             landscape,
             setting=MACHINE._replace(rounds=200, every=10),
             seeds=3,
             points=21,
-            directions=20,
+            directions=10,
             samples=2_000,
         ),
         "paper": partial(
-            landscape, setting=FULL._replace(beta=0.1), seeds=3, points=21, directions=20, samples=5_000
+            landscape, setting=FULL._replace(beta=0.1), seeds=3, points=21, directions=10, samples=5_000
         ),
     },
 )
