@@ -120,8 +120,8 @@ def ablation(play: Play, *, setting: Setting, grid: Sequence[float], seeds: int)
     notes = (
         "The paper's figure 4 has no numbers. It finds that accuracy grows with p, and that a p too high "
         f"slows learning down or ends it. Here the best fixed value is {best}, with {fixed[best]:.1f} %.",
-        "A mutation along the last step that is never turned back is momentum: from 1 on steps grow without "
-        "end. p = 0 is FedMut without its acceleration.",
+        "Projected mutations push all clients along the last step, which is momentum; where it is 1 or more, "
+        "steps grow without end. p = 0 is FedMut without its acceleration.",
         f"p = auto, which is not in the paper, comes to {auto:.1f} %.",
     )
     labels = [label for label in DRAWN if label in levels]

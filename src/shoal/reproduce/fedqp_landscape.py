@@ -56,7 +56,8 @@ Params = Mapping[str, Tensor]
 def surroundings_of(result: Result, *, points: int, directions: int, samples: int) -> dict[str, Any]:
     """The loss of the model, on a plane through it, and in random directions.
 
-    `plane` is [points, points], by first and second direction; `around` [directions, radii], the mean of forward and backward.
+    `plane` is [points, points], by first and second direction; `around` [directions, radii], the mean of
+    forward and backward.
     """
     model = result.model()
     key = Key.from_seed(0).fold("landscape")
