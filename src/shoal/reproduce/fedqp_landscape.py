@@ -156,7 +156,7 @@ def _notes(rises: Mapping[str, Sequence[np.ndarray]]) -> list[str]:
         "The paper says that mutation leads to flatter places, and shows no measurement. "
         f"At radius {TOLD[0]:g} {', '.join(told)}.",
         "Sharpness is relative to the lengths of the model's filters. It also depends on how far training "
-        "has come: a model with a lower loss can rise more.",
+        "has come, and after the same rounds the methods have not the same loss.",
     ]
 
 
