@@ -44,36 +44,20 @@ def figure3(play: Play, *, settings: Sequence[Setting], labels: Sequence[str], s
     """Learning curves of all methods, and how soon they are where FedAvg ends."""
     wanted = entries(labels, settings, seeds)
     found = courses(play, wanted)
-    told = seeds_told(wanted)
+    told, tail = seeds_told(wanted), settings[0].tail
+    levels, soon = [], []
+    for (label, at), some in found.items():
+        levels.append(cell(label, at.title, None, [level(course, at) for course in some]))
+        ends = [level(course, at) for course in found[FEDAVG, at]]
+        rounds = [reached(course, end) for course, end in zip(some, ends, strict=True)]
+        soon.append(cell(label, at.title, None, rounds))
+    remark = (
+        f"FedAvg's mean of the last {tail} rounds, of the same seed. {told} Seeds that never come there are "
+        "left out."
+    )
     tables = [
-        Table(
-            f"Test accuracy (%), mean of the last {settings[0].tail} rounds",
-            [
-                cell(label, at.title, None, [level(course, at) for course in some])
-                for (label, at), some in found.items()
-            ],
-            "method",
-            remark=told,
-        ),
-        Table(
-            "First round at the accuracy with which FedAvg ends",
-            [
-                cell(
-                    label,
-                    at.title,
-                    None,
-                    [
-                        reached(course, level(b, at))
-                        for course, b in zip(some, found[FEDAVG, at], strict=True)
-                    ],
-                )
-                for (label, at), some in found.items()
-            ],
-            "method",
-            0,
-            f"FedAvg's mean of the last {settings[0].tail} rounds, of the same seed. {told} "
-            "Seeds that never come there are left out.",
-        ),
+        Table(f"Test accuracy (%), mean of the last {tail} rounds", levels, "method", remark=told),
+        Table("First round at the accuracy with which FedAvg ends", soon, "method", 0, remark),
     ]
     pictures = [
         _drawn(found, at, labels, f"figure3-{place}", at.title, told)
@@ -81,13 +65,12 @@ def figure3(play: Play, *, settings: Sequence[Setting], labels: Sequence[str], s
     ]
     notes = [
         "The paper shows curves of CIFAR-10 with ResNet-18 and gives no numbers for them. It finds FedQP "
-        "above the others at the end, and faster than FedMut at the beginning.",
-        *(
-            [f"{' and '.join(SLOW)} are not drawn: they train many times slower than the others here."]
-            if not set(SLOW) & set(labels)
-            else []
-        ),
+        "above the others at the end, and faster than FedMut at the beginning."
     ]
+    if not set(SLOW) & set(labels):
+        notes.append(
+            f"{' and '.join(SLOW)} are not drawn: they train many times slower than the others here."
+        )
     return Outcome(tables, pictures, notes, facts(settings[0]))
 
 
