@@ -31,8 +31,6 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import pdist
 from torch import Tensor
 
 from shoal.core.data import Data
@@ -125,6 +123,9 @@ def _shares(
 
 def ward(distances: np.ndarray) -> np.ndarray:
     """Ward's tree over the rows of a matrix of distances."""
+    from scipy.cluster.hierarchy import linkage  # slow to import, and only needed here
+    from scipy.spatial.distance import pdist
+
     return linkage(pdist(distances), "ward")  # type: ignore[no-any-return]
 
 
