@@ -126,7 +126,7 @@ Courses = Mapping[tuple[str, Setting], Sequence[Course]]  # by label and setting
 
 def course_of(result: Result) -> dict[str, Any]:
     """See `Course`."""
-    judged = [record for record in result.records if "accuracy" in record]
+    judged = [record for record in result.records if record.get("accuracy") is not None]
     momenta = [record["effective_momentum"] for record in judged if "effective_momentum" in record]
     return Course(
         [record["round"] for record in judged],
