@@ -4,8 +4,12 @@ from shoal.core.method import Method, Recipe
 from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedbn import FedBN
 from shoal.methods.fedprox import FedProx
+from shoal.methods.geomedian import GeoMedian
+from shoal.methods.krum import Krum, MultiKrum
 from shoal.methods.local import Local
+from shoal.methods.normclip import NormClip
 from shoal.methods.scaffold import Scaffold
+from shoal.methods.trimmed_mean import Median, TrimmedMean
 
 METHODS: dict[str, type[Method] | type[Recipe]] = {
     "local": Local,
@@ -13,4 +17,10 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "fedbn": FedBN,
+    "krum": Krum,
+    "multikrum": MultiKrum,
+    "median": Median,
+    "trimmed_mean": TrimmedMean,
+    "geomedian": GeoMedian,
+    "normclip": NormClip,
 }
