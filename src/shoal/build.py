@@ -51,7 +51,7 @@ def build(spec: Spec) -> Setup:
     if method.needs_exact and not spec.codec.transparent:
         warnings.warn(f"with a lossy codec {method.needs_exact} in {spec.method_name}", stacklevel=2)
     holdings = Simulated(dataset, shards, key.fold("holdings"))
-    attackers = spec.attack.attackers(len(shards), key.fold("attackers")) if spec.attack else frozenset()
+    attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = ClientSide(task, method, spec.selector, spec.codec, holdings, key, Judge(), spec.attack, attackers)
     mode = resolve_mode(spec.engine, side, shards)
     engine = LocalEngine(side, shards, mode, spec.engine.workers or cores())
