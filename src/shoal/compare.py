@@ -11,7 +11,7 @@ from shoal.config import Table
 from shoal.core.errors import SpecError
 from shoal.directory import REPORT, RunDirectory
 from shoal.runner import Watcher, resume, run
-from shoal.spec import Spec, from_table, to_table, with_method, with_settings
+from shoal.spec import Spec, from_table, with_method, with_settings
 
 
 class Cell(NamedTuple):
@@ -58,13 +58,7 @@ def play(cells: Sequence[Cell], watch: Callable[[Cell], Watcher | None]) -> None
     for cell in cells:
         if not cell.directory.exists():
             run(cell.spec, cell.directory, watch(cell))
-            continue
-        directory, spec = RunDirectory.open(cell.directory)
-        if to_table(spec) | {"engine": None} != to_table(cell.spec) | {
-            "engine": None
-        }:  # it changes no number
-            raise SpecError(f"{cell.directory} holds a run of another spec; choose another --out")
-        if not directory.finished:
+        elif not RunDirectory.reopen(cell.directory, cell.spec).finished:
             resume(cell.directory, watch(cell))
 
 

@@ -18,14 +18,17 @@ from shoal.core.data import Batch, Batching, Data
 from shoal.core.errors import SpecError, StageError
 from shoal.core.key import Key
 from shoal.core.method import Method
+from shoal.core.privacy import Privacy
 from shoal.core.selector import Population, Selector
 from shoal.core.task import Task
 from shoal.core.tree import row, tree_map
 from shoal.core.types import (
     Cohort,
     Context,
+    Metrics,
     PerClient,
     Reply,
+    State,
     Tree,
     Version,
     message_for,
@@ -102,6 +105,10 @@ class Engine(ABC):
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """What each member of the cohort answers, in the cohort's order."""
 
+    def fused(self, cohort: Cohort, state: State, key: Key, legs: int) -> tuple[State, Metrics] | None:
+        """The state after `legs` legs with this cohort, if it can be told without exchanging anything."""
+        return None
+
     @abstractmethod
     def memory(self, client: int, version: Version | None) -> Memory:
         """A client's memory of that version, where the engine holds it; a fresh one for None."""
@@ -155,6 +162,7 @@ class ClientSide:
     judge: Callable[[Task, Any, Data], Tree]  # the measures of a model on some data
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
+    privacy: Privacy | None = None
 
     @property
     def remembers(self) -> bool:
@@ -205,6 +213,8 @@ class ClientSide:
 
     def send(self, reply: Reply, coded: Tree, context: Context) -> tuple[Tree, Packet]:
         """From a reply, honest or not, to what travels; and what the codec remembers, given what it did."""
+        if self.privacy is not None:
+            reply = self.privacy.protect(reply, context.key.fold("privacy"))
         reply = self.method.upload(reply, context.setting)
         packet, coded = self.codec.encode(
             reply.payload, setting=context.setting, key=context.key.fold("codec"), memory=coded

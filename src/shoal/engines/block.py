@@ -40,7 +40,8 @@ class Blocks:
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
-        if work.verb not in TRAINING or not (self._fused or self._mapped):
+        alone = work.verb not in TRAINING or self._side.privacy is not None
+        if alone or not (self._fused or self._mapped):
             yield from self._serial.exchange(work, cohort, message, key)
             return
         outbox = Outbox(self._side.codec, cohort, message, key)

@@ -4,7 +4,9 @@ from shoal.core.method import Method, Recipe
 from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedbn import FedBN
 from shoal.methods.fedprox import FedProx
+from shoal.methods.fsi import Fsi
 from shoal.methods.local import Local
+from shoal.methods.pso import Pso
 from shoal.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method] | type[Recipe]] = {
@@ -13,4 +15,6 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "fedbn": FedBN,
+    "fsi": Fsi,
+    "pso": Pso,
 }

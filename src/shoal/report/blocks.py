@@ -26,11 +26,15 @@ class Tile(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a table; `kind` is a class of the style sheet, `slot` gives a dot its colour."""
+    """A cell of a table; `kind` is a class of the style sheet, `slot` gives a dot its colour.
+
+    `more` stands below the text, smaller.
+    """
 
     text: str
     kind: str = ""
     slot: int | None = None
+    more: str = ""
 
 
 def document(title: str, kind: str, facts: Mapping[str, str], badge: str, body: Sequence[str]) -> str:
@@ -153,4 +157,5 @@ def _cell(cell: Cell) -> str:
     dot = ""
     if cell.slot is not None:
         dot = f'<span class="swatch" style="background: var(--line-{cell.slot % len(COLOURS)})"></span>'
-    return f'<td class="{cell.kind}">{dot}{escape(cell.text)}</td>'
+    more = f'<div class="more">{escape(cell.more)}</div>' if cell.more else ""
+    return f'<td class="{cell.kind}">{dot}{escape(cell.text)}{more}</td>'
