@@ -5,9 +5,13 @@ from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedbn import FedBN
 from shoal.methods.fedprox import FedProx
 from shoal.methods.fsi import Fsi
+from shoal.methods.geomedian import GeoMedian
+from shoal.methods.krum import Krum, MultiKrum
 from shoal.methods.local import Local
+from shoal.methods.normclip import NormClip
 from shoal.methods.pso import Pso
 from shoal.methods.scaffold import Scaffold
+from shoal.methods.trimmed_mean import Median, TrimmedMean
 
 METHODS: dict[str, type[Method] | type[Recipe]] = {
     "local": Local,
@@ -17,4 +21,10 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedbn": FedBN,
     "fsi": Fsi,
     "pso": Pso,
+    "krum": Krum,
+    "multikrum": MultiKrum,
+    "median": Median,
+    "trimmed_mean": TrimmedMean,
+    "geomedian": GeoMedian,
+    "normclip": NormClip,
 }
