@@ -20,10 +20,14 @@ ALLOWED = {
     "selectors": {"core"},
     "codecs": {"core"},
     "attacks": {"core"},
+    "privacy": {"core"},
     "models": {"core"},
     "data": {"core", "kernels"},
     "engines": {"core", "kernels"},
     "report": {"core"},
+    "reproduce": {
+        *("core", "report", "spec", "config", "build", "runner", "jobs", "directory", "terminal", "engines"),
+    },
     "loop": {"core"},
     "config": {"core"},
 }

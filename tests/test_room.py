@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
+import strangers
 import torch
 from toy import play, same, setup, spec, table
 from wire import over_the_wire
 
 import shoal
 from shoal.build import build
-from shoal.core.types import Cohort
+from shoal.core.types import Cohort, Reply
 from shoal.loop import advance, start
 
 STRANGERS = ["Chained", "Guess", "Median", "ByLabel"]
@@ -170,3 +171,59 @@ def test_a_cohort_can_be_reordered_with_its_settings():
     turned = cohort.take([2, 0])
     assert turned == Cohort((9, 4), {"bits": (3, 1)}, 10)
     assert turned.setting(1) == {"bits": 1}
+
+
+def halving(**changes):
+    tables = table({"name": "strangers:Halving", **changes.pop("method", {})}, **changes)
+    del tables["local"]
+    return build(shoal.spec.from_table(tables))
+
+
+def rounds(made, count=2):
+    progress, records = start(made.federation), []
+    for _ in range(count):
+        progress, record = advance(made.federation, progress)
+        records.append(record)
+    return progress, records
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_a_shortcut_changes_nothing_but_the_time(count):
+    short, long = (
+        rounds(halving(method={"count": count, "shortcut": shortcut})) for shortcut in (True, False)
+    )
+    assert short == long
+
+
+def refuses(*_):
+    raise AssertionError("a shortcut was taken")
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"attack": {"name": "label_flip", "fraction": 0.5}},
+        {"privacy": {"name": "gaussian", "noise": 1.0}},
+        {"codec": "float16"},
+        {"method": {"count": 2}},
+    ],
+)
+def test_no_shortcut_where_replies_are_changed_on_their_way(axes, monkeypatch):
+    made = halving(**axes)
+    monkeypatch.setattr(type(made.federation.method), "fused", refuses)
+    rounds(made)
+
+
+def test_a_method_may_see_numbers_that_are_not_finite(monkeypatch):
+    method = type(halving().federation.method)
+    told = Reply(strangers.Sum(torch.tensor(torch.inf)), torch.tensor(1.0), {})
+    monkeypatch.setattr(method, "client_update", lambda *_: ((), told))
+    monkeypatch.setattr(method, "fused", refuses)
+    made = halving(method={"count": 2})
+    progress, (record,) = rounds(made, 1)
+    assert not record.rejected
+    assert progress.state.total == torch.inf
+    monkeypatch.setattr(method, "may_be_nonfinite", frozenset())
+    progress, (record,) = rounds(made, 1)
+    assert len(record.rejected) == 2 * len(record.cohort)
+    assert progress.state.total == 0

@@ -18,6 +18,7 @@ from shoal.core.engine import ClientSide, stage
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.method import Method, Recipe
+from shoal.core.selector import Population
 from shoal.core.task import Task
 from shoal.data.holdings import Simulated
 from shoal.engines.local import LocalEngine, Mode, choose_mode, cores
@@ -43,23 +44,41 @@ def build(spec: Spec) -> Setup:
     """Everything that a run needs."""
     dataset, shards = deal(spec)
     dataset = moved(dataset, spec.engine.device)
-    spec.selector.check(len(shards))
+    population = _population(spec, shards)
+    spec.selector.check(len(population))
     task = make_task(spec.task, dataset, spec.engine.device)
     key = Key.from_seed(spec.seed)
     method = as_method(spec.method)
-    _check_batches(task, method)
+    _check_model(task, method)
     if method.needs_exact and not spec.codec.transparent:
         warnings.warn(f"with a lossy codec {method.needs_exact} in {spec.method_name}", stacklevel=2)
     holdings = Simulated(dataset, shards, key.fold("holdings"))
-    attackers = spec.attack.attackers(len(shards), key.fold("attackers")) if spec.attack else frozenset()
-    side = ClientSide(task, method, spec.selector, spec.codec, holdings, key, Judge(), spec.attack, attackers)
+    attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
+    side = ClientSide(
+        task, method, spec.selector, spec.codec, holdings, key, Judge(), spec.attack, attackers, spec.privacy
+    )
     mode = resolve_mode(spec.engine, side, shards)
-    engine = LocalEngine(side, shards, mode, spec.engine.workers or cores())
+    engine = LocalEngine(side, shards, mode, spec.engine.workers or cores(), population)
     spec = replace(spec, engine=replace(spec.engine, mode=mode))
     if method.root_samples:  # clients have a task without it
         task = replace(task, root=holdings.root(method.root_samples))
     federation = Federation(task, method, spec.selector, engine, key, side.remembers)
     return Setup(spec, federation, dataset, shards, side)
+
+
+def _population(spec: Spec, shards: Shards) -> Population:
+    """The clients that take part at all."""
+    everyone = range(len(shards))
+    if spec.privacy is None or not spec.privacy.least:
+        return everyone
+    counts = shards.counts(everyone)
+    large = tuple(client for client in everyone if counts[client] >= spec.privacy.least)
+    if not large:
+        raise SpecError(
+            f"privacy.least = {spec.privacy.least}, but no client holds more than {max(counts)} samples; "
+            "take a smaller number, or fewer clients"
+        )
+    return large
 
 
 def resolve_mode(engine: EngineSpec, side: ClientSide, shards: Shards) -> Mode:
@@ -159,6 +178,11 @@ def _called(
         return function(*given, **mine)
 
 
-def _check_batches(task: Task, method: Method) -> None:
+def _check_model(task: Task, method: Method) -> None:
     if task.batch_norms and method.batching is not None and method.batching.batch == 1:
         raise SpecError("[local] batch must be at least 2 for a model with BatchNorm, got 1")
+    if not method.takes_buffers and (task.batch_norms or task.init(Key.from_seed(0)).buffers):
+        raise SpecError(
+            "this method cannot learn a model with BatchNorm or other buffers, which only training sets; "
+            "use a model without, such as linear, logistic_ova or mlp"
+        )

@@ -19,7 +19,7 @@ from shoal.core.errors import SpecError
 from shoal.core.tree import flatten, unflatten
 from shoal.core.types import Tree, Version, Weights
 from shoal.loop import Progress
-from shoal.spec import Spec, dump_spec, load_spec
+from shoal.spec import Spec, dump_spec, load_spec, to_table
 
 SPEC, ROUNDS, MODEL, SUMMARY, REPORT = (
     "spec.toml",
@@ -58,6 +58,14 @@ class RunDirectory:
         if not (path / SPEC).exists():
             raise SpecError(f"{path} is not a run directory: it has no {SPEC}")
         return cls(path), load_spec(path / SPEC)
+
+    @classmethod
+    def reopen(cls, path: Path, spec: Spec) -> RunDirectory:
+        """The directory of a run of this spec that was begun; refuses one of another spec."""
+        directory, found = cls.open(path)
+        if _numbers_of(found) != _numbers_of(spec):
+            raise SpecError(f"{path} holds a run of another spec; choose another --out")
+        return directory
 
     @property
     def finished(self) -> bool:
@@ -124,6 +132,11 @@ class RunDirectory:
     def load_memory(self, client: int, version: Version) -> Tree:
         """A client's memory of that version."""
         return _load_tree(self.path / CHECKPOINT / "memory" / _memory_name(client, version))
+
+
+def _numbers_of(spec: Spec) -> dict[str, Any]:
+    """What of a spec decides numbers: all but where it runs."""
+    return {name: value for name, value in to_table(spec).items() if name != "engine"}
 
 
 def _memory_name(client: int, version: Version) -> str:

@@ -19,6 +19,8 @@ from shoal.core.task import Task
 from shoal.core.tree import all_finite
 from shoal.core.types import Acc, Cohort, Metrics, Reply, State, Version
 
+STAGED = 2  # legs of a round that always are exchanges; what a third sends is what the second sent
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -62,17 +64,49 @@ def start(federation: Federation) -> Progress:
 def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round]:
     """One round."""
     key = federation.key.fold("round", progress.round)
-    tally = Tally()
+    tally = Tally(federation.method.may_be_nonfinite)
     progress = _admit(federation, progress, key.fold("admit"), tally)
     with stage("select", None, progress.round):
         available = federation.engine.clients(progress.round)
         cohort = federation.selector.select(progress.selector, available, key.fold("select"))
         cohort = _ordered(federation.engine, cohort)
         legs = federation.method.legs(progress.state, cohort)
-    for leg, members in enumerate(legs):
-        progress = _leg(federation, progress, leg, members, key.fold("leg", leg), tally)
+    progress = _legs(federation, progress, legs, key, tally)
     record = Round(cohort.ids, tally.down, tally.up, tuple(tally.rejected), tally.means() | tally.metrics)
     return progress._replace(round=progress.round + 1), record
+
+
+def _legs(
+    federation: Federation, progress: Progress, legs: tuple[Cohort, ...], key: Key, tally: Tally
+) -> Progress:
+    """One after another, unless the engine knows a shortcut."""
+    for leg, members in enumerate(legs):
+        if leg == STAGED and (done := _fused(federation, progress, legs, key, tally)):
+            return done
+        tally.next_leg()
+        progress = _leg(federation, progress, leg, members, key.fold("leg", leg), tally)
+    return progress
+
+
+def _fused(
+    federation: Federation, progress: Progress, legs: tuple[Cohort, ...], key: Key, tally: Tally
+) -> Progress | None:
+    """After all legs of a round whose other ones would be like the last, if the engine can tell.
+
+    The record then says what they would have cost.
+    """
+    alike = all(cohort is legs[0] for cohort in legs)
+    if not alike or tally.rejected or federation.remembers or federation.selector.observes:
+        return None
+    rest = len(legs) - STAGED
+    with stage("fused", None, progress.round):
+        done = federation.engine.fused(legs[0], progress.state, key, rest)
+    if done is None:
+        return None
+    state, metrics = done
+    tally.repeat(rest)
+    tally.metrics.update(metrics)
+    return progress._replace(state=state)
 
 
 def _leg(
@@ -150,20 +184,33 @@ def _ordered(engine: Engine, cohort: Cohort) -> Cohort:
 class Tally:
     """What is counted during a round."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_be_nonfinite: frozenset[str]) -> None:
+        self._unchecked = may_be_nonfinite
         self.down = self.up = 0
+        self._before = (0, 0)  # this leg
         self.rejected: list[tuple[int, str]] = []
         self.metrics: dict[str, Any] = {}
         self._sums: dict[str, tuple[float, float]] = {}
+
+    def next_leg(self) -> None:
+        """What comes is counted to a new leg."""
+        self._before = (self.down, self.up)
+
+    def repeat(self, legs: int) -> None:
+        """Count as much traffic again as in this leg, `legs` times."""
+        down, up = self._before
+        self.down, self.up = self.down + legs * (self.down - down), self.up + legs * (self.up - up)
 
     def take(self, delivery: Delivery) -> list[Delivery]:
         """Count a delivery; returns what of it can be used."""
         self.down += delivery.bytes_down
         self.up += delivery.bytes_up
-        reason = delivery.reason or refusal(delivery.reply)
+        reason = delivery.reason or refusal(delivery.reply, self._unchecked)
         if reason and delivery.stacked and delivery.reply is not None:
             usable = [
-                single for single in delivery.singles() if not self._refused(single, refusal(single.reply))
+                single
+                for single in delivery.singles()
+                if not self._refused(single, refusal(single.reply, self._unchecked))
             ]
         else:
             usable = [] if self._refused(delivery, reason) else [delivery]
@@ -190,11 +237,17 @@ class Tally:
         return {name: total / weights for name, (total, weights) in self._sums.items() if weights}
 
 
-def refusal(reply: Reply | None) -> str:
-    """Why a reply, or one in a block of replies, cannot be used; empty if all can."""
+def refusal(reply: Reply | None, unchecked: frozenset[str] = frozenset()) -> str:
+    """Why a reply, or one in a block of replies, cannot be used; empty if all can.
+
+    `unchecked` names fields of the payload that may hold anything.
+    """
     if reply is None:
         return "no reply"
-    if not all_finite((reply.payload, reply.weight)):
+    payload = reply.payload
+    if unchecked and hasattr(payload, "_asdict"):
+        payload = {name: value for name, value in payload._asdict().items() if name not in unchecked}
+    if not all_finite((payload, reply.weight)):
         return "its numbers are not finite"
     if reply.weight is not None and float(reply.weight.min()) < 0:
         return f"its weight is negative: {float(reply.weight.min()):g}"

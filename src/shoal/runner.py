@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from shoal.build import Setup, build
+from shoal.core.data import Dataset
 from shoal.core.errors import SpecError, StageError
 from shoal.core.tree import to_bytes
 from shoal.core.types import Cohort, Version, message_for
@@ -23,6 +24,7 @@ from shoal.directory import REPORT, RunDirectory, named_weights, weights_sha256
 from shoal.engines.process import keep_freed_memory
 from shoal.evaluation import evaluate
 from shoal.loop import Progress, advance, start
+from shoal.robustness import attackers_weight
 from shoal.spec import Spec, from_table, load_spec
 
 Record = dict[str, Any]
@@ -53,6 +55,11 @@ class Result:
     _setup: Setup = field(repr=False)
     _progress: Progress = field(repr=False)
 
+    @property
+    def dataset(self) -> Dataset:
+        """What was learned from, and what it was judged on."""
+        return self._setup.dataset
+
     def model(self, client: int | None = None) -> nn.Module:
         """The global model, or the one that a client would use, as an ordinary module in evaluation mode."""
         federation, progress = self._setup.federation, self._progress
@@ -72,27 +79,34 @@ class Result:
 
 
 def run(
-    spec: Spec | Mapping[str, Any] | str | Path, out: str | Path | None = None, watcher: Watcher | None = None
+    spec: Spec | Mapping[str, Any] | str | Path,
+    out: str | Path | None = None,
+    watcher: Watcher | None = None,
+    *,
+    report: bool = True,
 ) -> Result:
-    """Run a spec (or the tables or the TOML file that describe one). Without `out` nothing is written."""
+    """Run a spec (or the tables or the TOML file that describe one). Without `out` nothing is written.
+
+    `report = False` leaves out the page, which takes longer than many a small run.
+    """
     with one_thread(), closing(as_spec(spec)) as setup:
         directory = None if out is None else RunDirectory.create(Path(out), setup.spec)
         records: list[Record] = []
         try:
-            return _play(setup, start(setup.federation), records, directory, watcher)
+            return _play(setup, start(setup.federation), records, directory, watcher, report)
         except (StageError, SpecError):
             if directory is not None and not records:
                 directory.remove()  # nothing is lost, and the next try finds its place free
             raise
 
 
-def resume(path: str | Path, watcher: Watcher | None = None) -> Result:
+def resume(path: str | Path, watcher: Watcher | None = None, *, report: bool = True) -> Result:
     """Go on with a run after its last checkpoint, to the numbers that it would have had anyway."""
     directory, spec = RunDirectory.open(Path(path))
     with one_thread(), closing(spec) as setup:
         saved = directory.load_checkpoint()
         if saved is None:
-            return _play(setup, start(setup.federation), directory.rounds(0), directory, watcher)
+            return _play(setup, start(setup.federation), directory.rounds(0), directory, watcher, report)
         progress, made_with = saved
         if made_with != environment():
             warnings.warn(
@@ -102,7 +116,7 @@ def resume(path: str | Path, watcher: Watcher | None = None) -> Result:
             )
         for client, version in progress.accepted.items():
             setup.federation.engine.restore(client, version, directory.load_memory(client, version))
-        return _play(setup, progress, directory.rounds(progress.round), directory, watcher)
+        return _play(setup, progress, directory.rounds(progress.round), directory, watcher, report)
 
 
 def as_spec(spec: Spec | Mapping[str, Any] | str | Path) -> Spec:
@@ -145,6 +159,7 @@ def _play(
     records: list[Record],
     directory: RunDirectory | None,
     watcher: Watcher | None,
+    report: bool,
 ) -> Result:
     spec, saved = setup.spec, progress.accepted
     while progress.round < spec.rounds and not (records and _reached(spec, records[-1])):
@@ -164,10 +179,14 @@ def _play(
         "memory_sha256": _memory_sha256(setup, progress),
         "environment": environment(),
     }
+    if spec.attack is not None:
+        attackers = sorted(setup.side.attackers)
+        summary |= {"attackers": attackers, "attackers_share": len(attackers) / len(setup.shards)}
     if directory is not None:
         directory.write_model(weights)
         directory.write_summary(summary)
-        _report(directory)
+        if report:
+            _report(directory)
     own = {"summary", "records", "spec", "directory", "_setup", "_progress"}
     numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(Result) if f.name not in own}
     where = None if directory is None else directory.path
@@ -191,7 +210,12 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
     judged: dict[str, Any] = {measure: None, "loss": None}
     if due or progress.round == spec.rounds:
         judged |= evaluate(
-            setup.federation, progress, setup.dataset, spec.evaluate.metrics, spec.evaluate.clients
+            setup.federation,
+            progress,
+            setup.dataset,
+            spec.evaluate.metrics,
+            spec.evaluate.clients,
+            spec.attack,
         )
     record = {"round": progress.round, **judged, **done.metrics}
     record |= {
@@ -202,6 +226,9 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
         "cohort": list(done.cohort),
         "rejected": [{"client": client, "reason": reason} for client, reason in done.rejected],
     }
+    if spec.attack is not None:
+        liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
+        record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
     return progress, record
 
 
@@ -235,7 +262,7 @@ def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
     """The numbers of a whole run."""
     last = records[-1]
     judged = [r["accuracy"] for r in records if r.get("accuracy") is not None]
-    kept = ("final_loss", "balanced_accuracy", "f1", "auc")
+    kept = ("final_loss", "balanced_accuracy", "f1", "auc", "attack_success")
     measures = {name: last[name] for name in kept if name in last}
     measures |= {name: value for name, value in last.items() if "client" in name}
     if "mse" in last:

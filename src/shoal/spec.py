@@ -32,6 +32,7 @@ from shoal.core.codec import Codec
 from shoal.core.data import Partition
 from shoal.core.errors import SpecError
 from shoal.core.method import Method, Recipe
+from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.task import LossName
 from shoal.data import DATASETS
@@ -44,6 +45,7 @@ from shoal.parts import AGGREGATORS
 from shoal.parts.aggregators import Aggregator
 from shoal.parts.local import Sgd
 from shoal.parts.terms import TERMS, Term
+from shoal.privacy import PRIVACY
 from shoal.selectors import SELECTORS
 from shoal.selectors.uniform import Uniform
 
@@ -57,11 +59,19 @@ CATALOGUES: dict[Any, Catalogue] = {
     Selector: Catalogue("selector", SELECTORS),
     Codec: Catalogue("codec", CODECS),
     Attack: Catalogue("attack", ATTACKS),
+    Privacy: Catalogue("privacy", PRIVACY),
     Term: Catalogue("term", TERMS),
     Aggregator: Catalogue("aggregator", AGGREGATORS),
 }
 
-PARTS = {"method": Method, "partition": Partition, "selector": Selector, "codec": Codec, "attack": Attack}
+PARTS = {
+    "method": Method,
+    "partition": Partition,
+    "selector": Selector,
+    "codec": Codec,
+    "attack": Attack,
+    "privacy": Privacy,
+}
 TAGS = {name: CATALOGUES[protocol].tag for name, protocol in PARTS.items()}
 
 
@@ -144,6 +154,7 @@ class Spec:
     selector: Selector = field(default_factory=Uniform)
     codec: Codec = field(default_factory=Raw)
     attack: Attack | None = None
+    privacy: Privacy | None = None
     evaluate: Evaluate = field(default_factory=Evaluate)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     engine: EngineSpec = field(default_factory=EngineSpec)

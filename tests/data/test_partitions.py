@@ -14,6 +14,7 @@ from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.data import PARTITIONS, label_matrix
 from shoal.data.partitions import (
+    Consecutive,
     Dirichlet,
     Iid,
     LabelShards,
@@ -49,6 +50,7 @@ def dealings(draw) -> Partition:
         st.sampled_from(
             [
                 Iid(clients),
+                Consecutive(clients),
                 Dirichlet(clients, beta, small),
                 LabelShards(clients, draw(st.integers(1, 4))),
                 OneClass(clients),
@@ -106,6 +108,15 @@ def test_iid_is_even(toy):
     shards = Iid(30).split(toy, KEY)
     assert {shards.count(i) for i in range(30)} == {33, 34}
     assert (label_matrix(toy, shards, range(30)) > 0).sum(1).min() >= 6
+
+
+def test_consecutive_cuts_the_rows_in_their_order(toy):
+    shards = Consecutive(3).split(toy, KEY)
+    assert [sorted(shards.indices(i)) for i in range(3)] == [
+        list(range(334)),
+        list(range(334, 667)),
+        list(range(667, 1000)),
+    ]
 
 
 def test_rows_of_a_client_are_not_sorted_by_class(toy):
@@ -269,7 +280,16 @@ def test_data_sets_are_checked(toy, partition, message):
 
 
 @pytest.mark.parametrize(
-    "partition", [Iid(1001), Dirichlet(1001), LabelShards(1001), OneClass(1001), Quantity(1001), Unseen(1001)]
+    "partition",
+    [
+        Iid(1001),
+        Consecutive(1001),
+        Dirichlet(1001),
+        LabelShards(1001),
+        OneClass(1001),
+        Quantity(1001),
+        Unseen(1001),
+    ],
 )
 def test_more_clients_than_samples(toy, partition):
     with pytest.raises(

@@ -42,6 +42,10 @@ class Method(ABC):
     maps: ClassVar[bool] = False  # whether `client_update` runs under `vmap`: it only trains, on `data.train`
     asks_profile: ClassVar[bool] = False  # whether clients are profiled when they arrive
     needs_exact: ClassVar[str] = ""  # what a lossy codec would break, if anything
+    may_be_nonfinite: ClassVar[frozenset[str]] = (
+        frozenset()
+    )  # fields of the payload that `finish` checks itself
+    takes_buffers: ClassVar[bool] = True  # whether it can learn a model with BatchNorm or other buffers
 
     # ---- server
 
@@ -74,6 +78,16 @@ class Method(ABC):
     @abstractmethod
     def finish(self, task: Task, state: State, acc: Acc, key: Key) -> tuple[State, Metrics]:
         """The state after the leg; called only if at least one reply was accepted."""
+
+    def fused(
+        self, task: Task, state: State, data: Mapping[int, Data], key: Key, legs: int
+    ) -> tuple[State, Metrics] | None:
+        """What `legs` further legs with these clients would lead to, to the bit, without exchanging anything.
+
+        An engine that holds all data may ask for it; None says that there is no such shortcut. `data` is in
+        the order of folding; the metrics are those of the last leg.
+        """
+        return None
 
     def admit(self, state: State, profiles: Mapping[int, Tree]) -> State:
         """Take note of newcomers and what they told of themselves."""

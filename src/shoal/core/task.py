@@ -141,7 +141,11 @@ class Task:
     def forward(
         self, weights: Weights, x: Tensor, *, train: bool = False, noise: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Outputs [n, heads] and the buffers after the pass. Arguments are left as they are."""
+        """Outputs [n, heads] and the buffers after the pass, in the weights' number format.
+
+        Arguments are left as they are.
+        """
+        x = x.to(next(iter(weights.params.values())).dtype)
         if train and weights.buffers:
             weights = weights._replace(
                 buffers={name: value.clone() for name, value in weights.buffers.items()}
@@ -155,7 +159,7 @@ class Task:
 
     def objective(self, outputs: Tensor, y: Tensor) -> Tensor:
         """[]: what training descends: the mean over samples of the sum over heads."""
-        return LOSSES[self.loss].each(outputs, y).sum(1).mean()
+        return LOSSES[self.loss].each(outputs, y).sum() / len(outputs)
 
     def scores(self, outputs: Tensor) -> Tensor:
         """[n, heads]: probabilities; for a regression the predictions themselves."""

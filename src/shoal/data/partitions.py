@@ -32,6 +32,23 @@ class Iid(Partition):
 
 
 @dataclass(frozen=True)
+class Consecutive(Partition):
+    """Every client an equal share of rows that follow one another in the data set."""
+
+    clients: int = 100
+
+    def __post_init__(self) -> None:
+        _at_least("clients", self.clients, 1)
+
+    def split(self, dataset: Dataset, key: Key) -> Shards:
+        """Cut. Sizes differ by one at most, the larger ones first."""
+        count = len(dataset.y_train)
+        _enough(dataset, count, self.clients)
+        owner = np.repeat(np.arange(self.clients), even(count, self.clients))
+        return DealtShards.by_owner(owner, self.clients, key.fold("order"))
+
+
+@dataclass(frozen=True)
 class Dirichlet(Partition):
     """Label skew: each class dealt by a draw of Dirichlet(beta), no client much above the mean size."""
 
@@ -214,6 +231,7 @@ class Unseen(Partition):
 
 PARTITIONS: dict[str, type[Partition]] = {
     "iid": Iid,
+    "consecutive": Consecutive,
     "dirichlet": Dirichlet,
     "shards": LabelShards,
     "one_class": OneClass,

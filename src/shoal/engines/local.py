@@ -9,13 +9,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
+from shoal.core.conspiracy import Conspiracy
 from shoal.core.data import Shards
 from shoal.core.engine import ClientSide, Delivery, Engine, Memory, Work
 from shoal.core.key import Key
 from shoal.core.selector import Population
-from shoal.core.types import Cohort, Tree, Version
+from shoal.core.types import Cohort, Metrics, State, Tree, Version
 from shoal.engines.block import Blocks
 from shoal.engines.memory import MemoryStore
 from shoal.engines.serial import Serial
@@ -29,17 +31,28 @@ WORTH_A_PROCESS = 2**26  # parameters x samples of a client and round; below, ha
 class LocalEngine(Engine):
     """Visits clients in the mode that suits them."""
 
-    def __init__(self, side: ClientSide, shards: Shards, mode: Mode = "serial", workers: int = 1) -> None:
+    def __init__(
+        self,
+        side: ClientSide,
+        shards: Shards,
+        mode: Mode = "serial",
+        workers: int = 1,
+        population: Population | None = None,  # those that can be reached; all when None
+    ) -> None:
         self._side, self._shards, self._store = side, shards, MemoryStore()
-        self._way: Serial | Blocks | Workers = Serial(side, self._store)
+        self._population = range(len(shards)) if population is None else population
+        self._threads = workers
+        self._way: Serial | Blocks | Workers | Conspiracy = Serial(side, self._store)
         if mode == "block":
             self._way = Blocks(side, self._store, workers)
         elif mode == "workers":
             self._way = Workers(side, self._store, workers)
+        if side.attack is not None and (side.attack.colludes or mode == "block"):
+            self._way = Conspiracy(side, self._way, self._store)
 
     def clients(self, round: int) -> Population:
         """See `Engine`."""
-        return range(len(self._shards))
+        return self._population
 
     def samples(self, clients: Sequence[int]) -> Sequence[int]:
         """See `Engine`."""
@@ -48,6 +61,17 @@ class LocalEngine(Engine):
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
         return self._way.exchange(work, cohort, message, key)
+
+    def fused(self, cohort: Cohort, state: State, key: Key, legs: int) -> tuple[State, Metrics] | None:
+        """See `Engine`: where nobody changes what clients answer."""
+        side = self._side
+        if side.attack is not None or side.privacy is not None or not side.codec.transparent:
+            return None
+        data = {
+            client: replace(side.holdings.train(client, None, key, full=False), threads=self._threads)
+            for client in cohort.ids
+        }
+        return side.method.fused(side.task, state, data, key, legs)
 
     def memory(self, client: int, version: Version | None) -> Memory:
         """See `Engine`."""

@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import float32, int64, types, uint64
 
-from shoal.kernels.jit import Word, emitted, given, inner, kernel
+from shoal.kernels.jit import Index, Word, emitted, given, inner, kernel
 
 FOLD_INT, FOLD_TEXT = (
     np.uint64(1),
@@ -25,6 +25,7 @@ _MULTIPLIERS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 _ZERO, _ONE, _QUARTER = np.uint64(0), np.uint64(1), np.uint64(0xFFFF)
 _STEP = np.float32(2.0**-16)
+_REST, _FINE = np.uint64(11), 2.0**-53
 
 
 @emitted
@@ -148,6 +149,21 @@ def uniforms(first: Word, second: Word, size: int) -> np.ndarray:
             numbers[at + 8] = np.float32((c >> shift) & _QUARTER) * _STEP
             numbers[at + 12] = np.float32((d >> shift) & _QUARTER) * _STEP
     return numbers[:size]
+
+
+@inner
+def reals(key: tuple[Word, Word], block: Index, numbers: np.ndarray) -> None:
+    """Fill an array with multiples of 2^-53 in [0, 1): those of the key's stream from a block of four on."""
+    whole = numbers.size - numbers.size % 4
+    for at in range(0, whole, 4):
+        block += 1
+        a, b, c, d = _block(key, np.uint64(block), _ZERO, _ZERO)
+        numbers[at], numbers[at + 1] = (a >> _REST) * _FINE, (b >> _REST) * _FINE
+        numbers[at + 2], numbers[at + 3] = (c >> _REST) * _FINE, (d >> _REST) * _FINE
+    if whole < numbers.size:
+        last = _block(key, np.uint64(block + 1), _ZERO, _ZERO)
+        for at in range(whole, numbers.size):
+            numbers[at] = (last[at - whole] >> _REST) * _FINE
 
 
 @kernel(int64[:, ::1](given(uint64, 2), int64, int64))

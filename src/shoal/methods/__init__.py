@@ -8,10 +8,12 @@ from shoal.methods.fedcpa import FedCPA
 from shoal.methods.fedprox import FedProx
 from shoal.methods.fedsvd import FedSVD
 from shoal.methods.fltrust import FLTrust
+from shoal.methods.fsi import Fsi
 from shoal.methods.geomedian import GeoMedian
 from shoal.methods.krum import Krum, MultiKrum
 from shoal.methods.local import Local
 from shoal.methods.normclip import NormClip
+from shoal.methods.pso import Pso
 from shoal.methods.qfedavg import QFedAvg
 from shoal.methods.scaffold import Scaffold
 from shoal.methods.trimmed_mean import Median, TrimmedMean
@@ -26,6 +28,8 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "qfedavg": QFedAvg,
     "fedcpa": FedCPA,
     "fedsvd": FedSVD,
+    "fsi": Fsi,
+    "pso": Pso,
     "krum": Krum,
     "multikrum": MultiKrum,
     "median": Median,

@@ -72,7 +72,7 @@ def train(
             np.subtract(ends[:, at:to], starts[:, at:to], out=difference[first:last].numpy())
             at = to
 
-    _in_threads(run, data)
+    in_threads(run, data.counts, data.threads)
     steps = torch.from_numpy(np.diff(data.plan.client_ptr))
     loss = torch.from_numpy(losses).float()
     weights = Weights(_unflat(out, task, data.stacked), start.buffers)
@@ -82,18 +82,14 @@ def train(
     return Trained(weights, steps, loss, change=Weights(changed, {}))
 
 
-def _in_threads(run: Callable[[int, int], None], data: Data) -> None:
-    """Clients in as many ranges of about equal work as there are threads."""
-    threads = min(data.threads, len(data.counts))
+def in_threads(run: Callable[[int, int], None], counts: np.ndarray, threads: int) -> None:
+    """Clients in as many ranges of about equal work as there are threads; counts are their samples."""
+    threads = min(threads, len(counts))
     if threads == 1:
-        run(0, len(data.counts))
+        run(0, len(counts))
         return
-    work = np.cumsum(data.counts)
-    bounds = [
-        0,
-        *np.searchsorted(work, work[-1] * np.arange(1, threads) / threads).tolist(),
-        len(data.counts),
-    ]
+    work = np.cumsum(counts)
+    bounds = [0, *np.searchsorted(work, work[-1] * np.arange(1, threads) / threads).tolist(), len(counts)]
     ranges = [(first, last) for first, last in pairwise(bounds) if first < last]
     rest = [_pool(threads).submit(run, first, last) for first, last in ranges[1:]]
     run(*ranges[0])

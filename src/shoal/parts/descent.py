@@ -83,10 +83,12 @@ def resident(
         total, steps = total + loss.detach(), steps + 1
         for term in terms:
             loss = loss + term.loss(Step(task, Weights(live.leaves, live.buffers), start, outputs, x, y))
-        gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        found = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        gradients = [gradient.float() for gradient in found]
         with torch.no_grad():
-            speed = _descend(rule, values, [g.float() for g in gradients], shifts, speed)
+            speed = _descend(rule, values, gradients, shifts, speed)
             live.round()
+        del outputs, loss, found, gradients  # so that the next step can use their memory
     held = Weights({name: value.detach() for name, value in live.values.items()}, live.buffers)
     return Trained(held, steps, total / max(steps, 1), borrowed=True)
 

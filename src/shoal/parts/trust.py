@@ -21,6 +21,8 @@ The first l is a median over the others, the next ones trust those who were trus
   nearer than a fraction of their usual distance; those of clients who plot are, and raise each other's
   similarity in the paper's rule. The usual distance is that within which half of the clients find half of
   the others, so a majority of equal updates are no copies but the rule.
+- An update longer than three times the usual is shortened to that: similarities are bounded, and an update
+  that is long enough would outweigh any distrust.
 - Evidence adds up over rounds, and fades: updates grow less alike as training goes on, and liars stay liars.
 """
 
@@ -44,6 +46,7 @@ MEMORY = 0.7  # what is left of the evidence one round later
 NEAR = 0.5  # of the usual distance: what lies within has a share in a copy
 STEPS = 5  # of asking those who are trusted whom they trust
 TEMPERATURE = 0.02  # the default, at which copies count just once
+LONGEST = 3.0  # median lengths that an update may have
 UPPER = 0.84  # a normal variable is one deviation above its median here
 
 
@@ -108,6 +111,13 @@ def quantile(values: Tensor, counts: Tensor, level: float) -> float:
     return float(ordered[before] + share * (ordered[after] - ordered[before]))
 
 
+def shortened(rows: Tensor, counts: Tensor) -> Tensor:
+    """[n] in (0, 1]: what makes each row [n, numbers] no longer than `LONGEST` times the median of those who count."""
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    limit = LONGEST * quantile(norms, counts, 0.5)
+    return torch.where(norms > limit, limit / norms, 1.0)
+
+
 def _medians(part: Tensor, counts: Tensor) -> Tensor:
     """[n]: each one's median similarity to the others."""
     pairs = zip(part, counts, strict=True)
@@ -170,6 +180,8 @@ class Similarity(Gathering):
         weights, evidence = self.weigh(gathered.parts(), ranks, state.of(gathered.ids), buffers)
         shares = weights * gathered.weights
         shares = shares / shares.sum()
+        if self.adaptive and not self.literal:
+            shares = shares * shortened(gathered.rows, shares)
         return state.updated(gathered.ids, evidence), Outcome(gathered.combined(shares), shares)
 
     def weigh(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from shoal.report.canvas import COLOURS, GRID, INK, MUTED, SMALL, WIDTH, svg
+from shoal.report.shades import colours
 
 # A page gives these colours names, so that its dark theme can have others.
 _NAMED = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {c: f"--line-{i}" for i, c in enumerate(COLOURS)}
@@ -26,11 +27,16 @@ class Tile(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a table; `kind` is a class of the style sheet, `slot` gives a dot its colour."""
+    """A cell of a table; `kind` is a class of the style sheet, `slot` gives a dot its colour.
+
+    `more` stands below the text, smaller.
+    """
 
     text: str
     kind: str = ""
     slot: int | None = None
+    more: str = ""
+    depth: float | None = None  # of its colour in a heat map, from 0 to 1
 
 
 def document(title: str, kind: str, facts: Mapping[str, str], badge: str, body: Sequence[str]) -> str:
@@ -153,4 +159,8 @@ def _cell(cell: Cell) -> str:
     dot = ""
     if cell.slot is not None:
         dot = f'<span class="swatch" style="background: var(--line-{cell.slot % len(COLOURS)})"></span>'
-    return f'<td class="{cell.kind}">{dot}{escape(cell.text)}</td>'
+    more = f'<div class="more">{escape(cell.more)}</div>' if cell.more else ""
+    style = ""
+    if cell.depth is not None:
+        style = ' style="background: {}; color: {}"'.format(*colours(cell.depth))
+    return f'<td class="{cell.kind}"{style}>{dot}{escape(cell.text)}{more}</td>'

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -23,6 +25,9 @@ INK, MUTED, GRID = "#24292f", "#5c6570", "#e3e6ea"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6f9b")
 # When the colours are used up they begin again, with the next of these.
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+
+# Of heat maps. The palest tenth is left out: a low number must not look like none.
+HEAT = ListedColormap(matplotlib.colormaps["YlGnBu"](np.linspace(0.1, 1, 256)))
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: searchable, and set in the page's font

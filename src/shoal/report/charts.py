@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap, Normalize, PowerNorm
+from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from shoal.core.errors import SpecError
 from shoal.report.canvas import (
+    HEAT,
     HEIGHT,
     INK,
     MUTED,
@@ -69,14 +70,18 @@ def fairness_chart(run: RunView, width: float = WIDTH) -> Figure | None:
 
 
 def line_chart(
-    curves: Sequence[Curve], quantity: Quantity, against: Against, width: float = WIDTH
+    curves: Sequence[Curve], quantity: Quantity, against: Against | Quantity, width: float = WIDTH
 ) -> Figure | None:
-    """Lines with bands; several lines carry their names at the right, beside where they end."""
+    """Lines with bands; several lines carry their names at the right, beside where they end.
+
+    The x axis is a cost that runs have, or any other quantity; that one begins where the lines do.
+    """
     if not curves:
         return None
     height = max(_height(width), (len(curves) + 2) * _LINE / 72 + 0.6)
     figure, axes = canvas(width, height)
-    across = _cost(against, max(float(curve.x.max()) for curve in curves))
+    largest = max(float(curve.x.max()) for curve in curves)
+    across = against if isinstance(against, Quantity) else _cost(against, largest)
     for curve in curves:
         _draw(axes, curve, across.factor, quantity.factor, band=len(curves) <= MOST_BANDS)
     axes.set_xlabel(across.title)
@@ -172,8 +177,16 @@ def _cost(against: Against, largest: float) -> Quantity:
     return Quantity(f"{'Time' if against == 'seconds' else 'Simulated time'} ({unit})", 1 / scale)
 
 
-def _frame_x(axes: Axes, curves: Sequence[Curve], against: Against, factor: float, ticks: int) -> None:
+def _frame_x(
+    axes: Axes, curves: Sequence[Curve], against: Against | Quantity, factor: float, ticks: int
+) -> None:
     ends = [factor * float(curve.x[-1]) for curve in curves]
+    if isinstance(against, Quantity):
+        start = min(factor * float(curve.x[0]) for curve in curves)
+        axes.set_xlim(start, start + (1.03 * (max(ends) - start) or 1))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_formatter("{x:,g}" if max(ends) < 10 else _THOUSANDS)
+        return
     # Ten times as dear is the least for a log scale: up to there all lines are seen well beside each other.
     if against != "rounds" and min(curve.x[0] for curve in curves) > 0 and max(ends) > 10 * min(ends):
         log_scale(axes, "x")
@@ -241,10 +254,8 @@ def _heat_map(figure: Figure, body: Axes, bar: Axes, counts: np.ndarray) -> None
     # Where a few cells are far above the others, a linear scale would show only them.
     uneven = held.size > 0 and largest > 8 * float(np.median(held))
     norm = PowerNorm(0.5, vmin=0, vmax=largest) if uneven else Normalize(0, largest)
-    # The palest tenth of the map is left out: one sample must not look like none.
-    colours = ListedColormap(matplotlib.colormaps["YlGnBu"](np.linspace(0.1, 1, 256)))
     shown = np.ma.masked_equal(counts.T, 0)  # [classes, clients]; what a client lacks stays blank
-    image = body.imshow(shown, aspect="auto", cmap=colours, norm=norm)
+    image = body.imshow(shown, aspect="auto", cmap=HEAT, norm=norm)
     body.set_facecolor("#f7f7f8")
     body.grid(visible=False)
     ticks = _root_ticks(largest) if uneven else _whole(6)

@@ -65,6 +65,14 @@ COLUMNS: Mapping[str, Column] = {
 }
 
 
+def over_seeds(values: Sequence[object]) -> Stat | None:
+    """The statistic of those values that are finite numbers; None if none is."""
+    known = [value for entry in values if (value := number(entry)) is not None]
+    if not known:
+        return None
+    return Stat(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0)
+
+
 def comparison_rows(runs: Sequence[RunView]) -> list[Row]:
     """One row a label, in order of first appearance, over the runs that have finished."""
     groups: dict[str, list[RunView]] = {}
@@ -72,7 +80,9 @@ def comparison_rows(runs: Sequence[RunView]) -> list[Row]:
         groups.setdefault(run.label, []).append(run)
     rows = []
     for label, group in groups.items():
-        stats: dict[str, Any] = {metric: _over_seeds(group, metric) for metric in COLUMNS}
+        stats: dict[str, Any] = {
+            metric: over_seeds([run.summary.get(metric) for run in group]) for metric in COLUMNS
+        }
         rows.append(Row(label, len(group), sum(run.finished for run in group), **stats))
     return rows
 
@@ -156,13 +166,6 @@ def _unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]
         if abs(value) < 999.5 * scale:
             return scale, name
     return units[-1]
-
-
-def _over_seeds(runs: Sequence[RunView], metric: str) -> Stat | None:
-    values = [value for run in runs if (value := number(run.summary.get(metric))) is not None]
-    if not values:
-        return None
-    return Stat(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
 
 
 def _decimals(value: float, digits: int) -> int:

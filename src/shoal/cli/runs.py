@@ -1,0 +1,123 @@
+"""Commands that run federations: run, resume, compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal import compare as comparison
+from shoal.cli.options import JsonFlag, OutFolder, SetOption, SpecFile, free_folder, interruptible, numbers
+from shoal.config import Table
+from shoal.directory import REPORT, RunDirectory, to_json
+from shoal.report.runs import read_run
+from shoal.report.table import Stat, comparison_rows, shown_columns, stat_text
+from shoal.runner import resume as resume_run
+from shoal.runner import run as run_spec
+from shoal.spec import from_table, load_table, with_method, with_settings
+from shoal.terminal import bars, show_table, stderr, stdout
+
+SHORT_TITLES = {  # of the columns that fit into a terminal
+    "final_accuracy": "Accuracy %",
+    "final_mse": "MSE",
+    "max_accuracy": "Max %",
+    "mean_client_accuracy": "Clients %",
+    "worst_client_accuracy": "Worst %",
+    "bytes_up": "Up",
+    "seconds": "Time",
+}
+
+
+def run(
+    spec: SpecFile = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Another method than the spec's.")
+    ] = None,
+    settings: SetOption = None,
+    out: OutFolder = None,
+    engine: Annotated[str | None, typer.Option(metavar="NAME", help="Where clients run: local.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run a federation and write its record, model and report."""
+    table: Table = {} if spec is None else load_table(spec)
+    if method is not None:
+        table = with_method(table, method)
+    chosen = from_table(
+        with_settings(table, [*(settings or []), *([f"engine.name={engine}"] if engine else [])])
+    )
+    folder = out or free_folder(f"{chosen.method_name}-{chosen.task.dataset}")
+    with interruptible(f"go on with: shoal resume {folder}"), bars() as shown:
+        run_spec(chosen, folder, shown.add(chosen.method_name, chosen.rounds))
+    _show_run(folder, json)
+
+
+def resume(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of an interrupted run.")],
+    json: JsonFlag = False,
+) -> None:
+    """Go on with a run after a crash, to the same bits."""
+    folder, chosen = RunDirectory.open(directory)
+    if folder.finished:
+        stderr().print(f"{directory} is finished: nothing to do")
+    else:
+        with interruptible(f"go on with: shoal resume {directory}"), bars() as shown:
+            resume_run(directory, shown.add(chosen.method_name, chosen.rounds))
+    _show_run(directory, json)
+
+
+def compare(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Methods, also with fields: fedprox:mu=0.1")
+    ],
+    spec: Annotated[Path | None, typer.Option(metavar="SPEC.toml", help="What they have in common.")] = None,
+    seeds: Annotated[str, typer.Option(help="One run of each method for each seed.")] = "0,1,2",
+    settings: SetOption = None,
+    out: OutFolder = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run several methods under one spec and set them side by side, as mean and spread over seeds.
+
+    With an --out that holds part of the same comparison, only what is missing is run.
+    """
+    folder = out or free_folder("compare")
+    table = {} if spec is None else load_table(spec)
+    cells = comparison.plan(names, table, settings or [], numbers(seeds), folder)
+    with interruptible("the same command goes on where it was"), bars() as shown:
+        watchers = {
+            cell.directory: shown.add(f"{cell.label}, seed {cell.spec.seed}", cell.spec.rounds)
+            for cell in cells
+        }
+        comparison.play(cells, lambda cell: watchers[cell.directory])
+    title = f"{' against '.join(names)} on {cells[0].spec.task.dataset}"
+    page = comparison.report(cells, folder, title)
+    rows = comparison_rows([read_run(cell.directory, cell.label) for cell in cells])
+    columns = shown_columns(rows)
+    if json:
+        found = {row.label: {metric: _spread(row.stat(metric)) for metric in columns} for row in rows}
+        print(to_json({"out": str(folder), "report": str(page), "seeds": numbers(seeds), "methods": found}))
+        return
+    head = {metric: title for metric, title in SHORT_TITLES.items() if metric in columns}
+    shown_rows = [[row.label, *(stat_text(metric, row.stat(metric)) for metric in head)] for row in rows]
+    show_table(title, ["Method", *head.values()], shown_rows)
+    stdout().print(f"Report: {page}", soft_wrap=True)
+
+
+def _spread(stat: Stat | None) -> dict[str, float] | None:
+    return None if stat is None else stat._asdict()
+
+
+def _show_run(folder: Path, json: bool) -> None:
+    view = read_run(folder)
+    if json:
+        print(to_json({"out": str(folder), "report": str(folder / REPORT), **view.summary}))
+        return
+    (row,) = comparison_rows([view])
+    rows = [[column.title, stat_text(m, row.stat(m))] for m, column in shown_columns([row]).items()]
+    rounds = view.summary["rounds"]
+    show_table(f"{view.label}, {rounds} round{'s' if rounds > 1 else ''}", [], rows)
+    if view.summary["rejected"]:
+        first = next(r["rejected"][0]["reason"] for r in view.rounds if r["rejected"])
+        refused = f"{view.summary['rejected']} replies were refused, the first because {first}"
+        stderr().print(f"Warning: {refused}; rounds.jsonl names the clients")
+    stdout().print(f"Report: {folder / REPORT}", soft_wrap=True)

@@ -1,0 +1,140 @@
+"""A client's loss as a function of the parameters: of many points at once, in float64.
+
+Points are [dimension, problems, particles], losses [problems, particles], summed over the samples. A linear
+regression is one problem; each head of a one-versus-all model is a problem of its own, whose vector is the
+head's weights and then its bias; the parameters of any other model are one long vector.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.core.data import Data
+from shoal.core.errors import SpecError
+from shoal.core.task import Task
+from shoal.core.types import Weights
+from shoal.kernels.logistic import add_entropies
+from shoal.kernels.swarm import squares
+
+LossForm = Literal["stable", "paper"]
+Kind = Literal["quadratic", "logistic", "sampled"]
+
+_SAMPLES = 512  # that go through the model at once
+_ROOM = 2**22  # float64 numbers that the models' outputs and parameters may take at once
+
+
+class Landscape(ABC):
+    """The loss of one client."""
+
+    @abstractmethod
+    def losses(self, points: Tensor) -> Tensor:
+        """[problems, particles] float64: summed over the client's samples; never a warning."""
+
+
+def kind_of(task: Task) -> Kind:
+    """What is known of the shape of the loss."""
+    linear = task.dense is not None and len(task.dense.sizes) == 2
+    if linear and task.loss == "squared_error" and _heads(task) == 1:
+        return "quadratic"
+    return "logistic" if linear and task.loss == "one_versus_all" else "sampled"
+
+
+def problems_of(task: Task) -> int:
+    """How many independent problems the model's parameters fall into."""
+    return _heads(task) if kind_of(task) == "logistic" else 1
+
+
+def landscape_of(task: Task, data: Data, loss: LossForm) -> Landscape:
+    """The client's loss; what depends on its samples alone is computed here, once."""
+    kind = kind_of(task)
+    if loss == "paper" and kind != "logistic":
+        raise SpecError('loss = "paper" is of one-versus-all linear models (logistic_ova); use "stable"')
+    x, y = data.all
+    if kind == "quadratic":
+        return Quadratic(triangle(x, y))
+    if kind == "logistic":
+        return Logistic(x.reshape(len(x), -1).double(), y.numpy(), loss == "paper")
+    return Sampled(task, x.double(), y)
+
+
+def triangle(x: Tensor, y: Tensor) -> np.ndarray:
+    """[d + 2, d + 2] float64: the R of a QR decomposition of [x 1 y], filled up with zeros."""
+    flat = x.reshape(len(x), -1).double()
+    columns = torch.cat([flat, torch.ones_like(flat[:, :1]), y[:, None].double()], 1)
+    factor = torch.linalg.qr(columns, mode="r").R
+    whole = torch.zeros(factor.shape[1], factor.shape[1], dtype=torch.float64)
+    whole[: len(factor)] = factor.triu()
+    return whole.numpy()
+
+
+class Quadratic(Landscape):
+    """Squared errors of a linear regression: |[x 1 y] (theta; -1)|^2 = |R (theta; -1)|^2.
+
+    Unlike the sums x'x and x'y, the triangular factor R keeps all digits, however close the fit.
+    """
+
+    def __init__(self, factor: np.ndarray) -> None:
+        self.factor = factor
+
+    def losses(self, points: Tensor) -> Tensor:
+        """See `Landscape`."""
+        return torch.from_numpy(squares(self.factor, points[:, 0].contiguous().numpy()))[None]
+
+
+class Logistic(Landscape):
+    """Cross-entropies of linear models, one versus all."""
+
+    def __init__(self, x: Tensor, labels: np.ndarray, shifted: bool) -> None:
+        self._x, self._labels, self._shifted = x, labels, shifted
+
+    def losses(self, points: Tensor) -> Tensor:
+        """See `Landscape`."""
+        losses = torch.zeros(points.shape[1:], dtype=torch.float64)
+        # a copy, because the bits of a product may depend on how its factors lie in memory
+        slopes, bias = points[:-1].flatten(1).clone(), points[-1].contiguous().numpy()
+        for begin in range(0, len(self._x), _SAMPLES):
+            outputs = torch.mm(self._x[begin : begin + _SAMPLES], slopes).numpy()
+            labels = self._labels[begin : begin + _SAMPLES]
+            add_entropies(outputs, bias, labels, self._shifted, losses.numpy())
+        return losses
+
+
+class Sampled(Landscape):
+    """Any model: the task's own losses, summed over samples and heads."""
+
+    def __init__(self, task: Task, x: Tensor, y: Tensor) -> None:
+        self._task, self._x, self._y = task, x, y
+
+    def losses(self, points: Tensor) -> Tensor:
+        """See `Landscape`."""
+        vectors = points[:, 0].T.contiguous().to(self._x.device)
+        several = max(1, _ROOM // (vectors.shape[1] + _SAMPLES * max(1, self._task.classes)))
+        summed = torch.func.vmap(self._summed, in_dims=(0, None, None), chunk_size=several)
+        total = torch.zeros(len(vectors), dtype=torch.float64)
+        with torch.no_grad():
+            for x, y in zip(torch.split(self._x, _SAMPLES), torch.split(self._y, _SAMPLES), strict=True):
+                total += summed(vectors, x, y).cpu()
+        return total[None]
+
+    def _summed(self, vector: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        params = unpacked(vector[None], self._task.shapes)
+        return self._task.losses(Weights(params, {}), x, y).sum()
+
+
+def unpacked(vectors: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """The parameters in vectors [problems, dimension]: each problem holds its part of every parameter."""
+    sizes = [math.prod(shape) // len(vectors) for shape in shapes.values()]
+    pieces = torch.split(vectors, sizes, 1)
+    return {name: piece.reshape(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+
+def _heads(task: Task) -> int:
+    assert task.dense is not None
+    return task.dense.sizes[-1]

@@ -1,0 +1,282 @@
+"""What swarm methods share: candidate parameters down, losses up, and all but the rule of motion.
+
+The server keeps particles and their losses. In an exchange it sends every particle's candidate, clients
+return how large their summed loss is there, and a particle becomes its candidate where that is less. Then
+the rule of motion makes the next candidates: one exchange an epoch.
+
+Losses are compared only if the same clients answered for both. When the cohort is another one than that
+of the remembered losses, the particles are sent beside the candidates; when a client drops out, nothing
+moves, and the next exchange sends both.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.core.data import Data
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.method import Method
+from shoal.core.task import Task
+from shoal.core.tree import all_finite
+from shoal.core.types import Cohort, Context, Memory, Metrics, Reply, Weights
+from shoal.kernels.swarm import FSI, PSO, Flock, Rule, advance, descend
+from shoal.parts.compiled import in_threads
+from shoal.parts.landscape import (
+    Landscape,
+    LossForm,
+    Quadratic,
+    kind_of,
+    landscape_of,
+    problems_of,
+    unpacked,
+)
+
+__all__ = ["FSI", "PSO", "Rule", "Swarm", "SwarmAcc", "SwarmMessage", "SwarmReply", "SwarmState", "counted"]
+
+LARGEST_SWARM = 2**30  # bytes of all particles
+
+
+class SwarmState(NamedTuple):
+    """What the server remembers. Points are [dimension, problems, particles] float64."""
+
+    particles: Tensor  # the points whose losses are known
+    velocities: Tensor
+    candidates: Tensor  # the points that are sent next
+    losses: Tensor  # [problems, particles] float64, of the particles: sums over the samples of `clients`
+    step_sizes: Tensor  # [problems] float64
+    fails: Tensor  # [problems] int64
+    epoch: int  # how often the swarm has moved
+    words: tuple[int, int]  # of the key of all random numbers
+    shapes: Mapping[str, tuple[int, ...]]  # the model's parameters
+    clients: tuple[int, ...]  # who gave the losses
+    samples: float  # that they have
+    nonfinite: tuple[int, ...]  # clients that ever sent a loss that is no number
+
+
+class SwarmMessage(NamedTuple):
+    """What a client is sent."""
+
+    candidates: Tensor
+    positions: Tensor | tuple[()]  # the particles, if their losses are asked for too
+
+
+class SwarmReply(NamedTuple):
+    """What a client returns: sums over its samples, [problems, particles] float64."""
+
+    losses: Tensor  # of the candidates
+    position_losses: Tensor | tuple[()]
+
+
+class SwarmAcc(NamedTuple):
+    """The fold."""
+
+    clients: tuple[int, ...]
+    samples: float
+    losses: Tensor  # [problems, particles] float64
+    position_losses: Tensor | None  # None: not asked for
+    nonfinite: tuple[int, ...]
+
+
+class Swarm(Method):
+    """Server and client of a swarm; a method adds its fields and its rule of motion."""
+
+    keeps: ClassVar[bool] = False
+    takes_buffers: ClassVar[bool] = False
+    may_be_nonfinite: ClassVar[frozenset[str]] = frozenset(SwarmReply._fields)
+    needs_exact: ClassVar[str] = "clients judge rounded candidates, and the server compares rounded losses"
+
+    epochs: int
+    particles: int
+    initial_range: float
+    loss: LossForm
+
+    @property
+    @abstractmethod
+    def rule(self) -> Rule:
+        """How particles move."""
+
+    @property
+    def first_step(self) -> float:
+        """The step size before the first epoch."""
+        return 1.0
+
+    def check(self) -> None:
+        """Refuse values of the shared fields that make no sense."""
+        if self.epochs < 1:
+            raise SpecError(f"epochs must be at least 1, got {self.epochs}; a round has as many exchanges")
+        if self.particles < 2:
+            raise SpecError(f"particles must be at least 2, got {self.particles}; 20 to 30 are usual")
+        if not 0 < self.initial_range < math.inf:
+            raise SpecError(f"initial_range must be > 0, got {self.initial_range:g}; 0.01 is usual")
+
+    # ---- server
+
+    def init(self, task: Task, key: Key) -> SwarmState:
+        """See `Method`."""
+        shapes = {name: tuple(shape) for name, shape in task.shapes.items()}
+        parameters = sum(math.prod(shape) for shape in shapes.values())
+        if 8 * parameters * self.particles > LARGEST_SWARM:
+            raise SpecError(
+                f"{self.particles} particles of {parameters:,} parameters take more than a gigabyte; "
+                "swarms are for small models: use a smaller one, or fewer particles"
+            )
+        if self.loss == "paper" and kind_of(task) != "logistic":
+            raise SpecError(
+                'loss = "paper" is that of one-versus-all linear models (logistic_ova); use loss = "stable"'
+            )
+        problems = problems_of(task)
+        shape = (parameters // problems, problems, self.particles)
+        start = torch.from_numpy(self.initial_range * key.fold("particles").numpy().random(shape))
+        return SwarmState(
+            particles=start,
+            velocities=torch.zeros_like(start),
+            candidates=start.clone(),
+            losses=torch.full_like(start[0], math.inf),
+            step_sizes=torch.full((problems,), self.first_step, dtype=start.dtype),
+            fails=torch.zeros(problems, dtype=torch.int64),
+            epoch=0,
+            words=key.fold("swarm").words,
+            shapes=shapes,
+            clients=(),
+            samples=0.0,
+            nonfinite=(),
+        )
+
+    def legs(self, state: SwarmState, cohort: Cohort) -> tuple[Cohort, ...]:
+        """See `Method`. The very first exchange only finds out where the particles begin."""
+        return (cohort,) * (self.epochs + (state.epoch == 0))
+
+    def dispatch(self, task: Task, state: SwarmState, cohort: Cohort, key: Key) -> SwarmMessage:
+        """See `Method`."""
+        comparable = state.epoch == 0 or set(cohort.ids) == set(state.clients)
+        return SwarmMessage(state.candidates, () if comparable else state.particles)
+
+    def begin(self, state: SwarmState, cohort: Cohort) -> SwarmAcc:
+        """See `Method`."""
+        return SwarmAcc((), 0.0, torch.zeros_like(state.losses), None, ())
+
+    def fold(self, acc: SwarmAcc, client: int, sent: Any, reply: Reply) -> SwarmAcc:
+        """See `Method`."""
+        new, old = reply.payload
+        asked = isinstance(old, Tensor)
+        strange = not all(
+            bool(torch.isfinite(loss).all()) for loss in reply.payload if isinstance(loss, Tensor)
+        )
+        return SwarmAcc(
+            (*acc.clients, client),
+            acc.samples + float(reply.weight),  # type: ignore[arg-type]  # every reply has one
+            acc.losses + counted(new),
+            _sum(acc.position_losses, counted(old)) if asked else None,
+            (*acc.nonfinite, client) if strange else acc.nonfinite,
+        )
+
+    def finish(self, task: Task, state: SwarmState, acc: SwarmAcc, key: Key) -> tuple[SwarmState, Metrics]:
+        """See `Method`."""
+        named = tuple(sorted({*state.nonfinite, *acc.nonfinite}))
+        state = state._replace(nonfinite=named)
+        known = state.losses if acc.position_losses is None else acc.position_losses
+        if state.epoch and acc.position_losses is None and set(acc.clients) != set(state.clients):
+            state = state._replace(clients=())  # somebody dropped out: ask again, for both
+            return state, self._metrics(state)
+        flock = _copied(state)
+        advance(self.rule, _words(state), state.epoch, flock, known.numpy(), acc.losses.numpy())
+        state = _after(state, flock, 1)._replace(clients=acc.clients, samples=acc.samples)
+        return state, self._metrics(state)
+
+    def fused(
+        self, task: Task, state: SwarmState, data: Mapping[int, Data], key: Key, legs: int
+    ) -> tuple[SwarmState, Metrics] | None:
+        """See `Method`."""
+        if kind_of(task) == "sampled" or set(data) != set(state.clients):
+            return None
+        lands = [landscape_of(task, held, self.loss) for held in data.values()]
+        flock, strange = _copied(state), np.zeros(len(lands), np.bool_)
+        if kind_of(task) == "quadratic":
+            factors = np.stack([land.factor for land in lands if isinstance(land, Quadratic)])
+            descend(self.rule, _words(state), state.epoch, legs, flock, factors, strange)
+        else:
+            threads = next(iter(data.values())).threads
+            counts = np.array([held.count for held in data.values()])
+            for epoch in range(state.epoch, state.epoch + legs):
+                total = _judged(lands, flock, strange, counts, threads)
+                advance(self.rule, _words(state), epoch, flock, flock.losses, total)
+        named = {client for client, odd in zip(data, strange, strict=True) if odd}
+        state = _after(state, flock, legs)._replace(nonfinite=tuple(sorted({*state.nonfinite, *named})))
+        return state, self._metrics(state)
+
+    def model(self, state: SwarmState) -> Weights:
+        """See `Method`. The best particle of each problem."""
+        problems = torch.arange(len(state.losses))
+        best = state.particles.permute(1, 2, 0)[problems, state.losses.argmin(1)]
+        params = unpacked(best, state.shapes)
+        return Weights({name: value.clone() for name, value in params.items()}, {})
+
+    def _metrics(self, state: SwarmState) -> Metrics:
+        """Means over the problems; the loss is that of a sample."""
+        best = float(state.losses.min(1).values.mean()) / state.samples if state.samples else math.inf
+        metrics: dict[str, Any] = {"best_loss": best, **self.own_metrics(state)}
+        return metrics | ({"nonfinite_from": list(state.nonfinite)} if state.nonfinite else {})
+
+    def own_metrics(self, state: SwarmState) -> Metrics:
+        """What a method records besides the best loss."""
+        return {}
+
+    # ---- client
+
+    def client_update(
+        self, task: Task, memory: Memory, message: Any, data: Data, context: Context
+    ) -> tuple[Memory, Reply]:
+        """See `Method`."""
+        land = landscape_of(task, data, self.loss)
+        asked = isinstance(message.positions, Tensor)
+        old = land.losses(message.positions) if asked else ()
+        return memory, Reply(SwarmReply(land.losses(message.candidates), old), data.weight, {})
+
+
+def counted(losses: Tensor) -> Tensor:
+    """A loss that is no number, or no finite one, counts as infinite: its particle cannot win."""
+    return torch.where(losses.isfinite(), losses, math.inf)
+
+
+def _judged(
+    lands: list[Landscape], flock: Flock, strange: np.ndarray, counts: np.ndarray, threads: int
+) -> np.ndarray:
+    """[problems, particles]: the candidates' losses, clients side by side in threads, summed in order."""
+    points, found = torch.from_numpy(flock.candidates), [torch.empty(0)] * len(lands)
+
+    def some(first: int, last: int) -> None:
+        for i in range(first, last):
+            found[i] = lands[i].losses(points)
+
+    in_threads(some, counts, threads)
+    total = np.zeros_like(flock.losses)
+    for i, losses in enumerate(found):
+        strange[i] |= not all_finite(losses)
+        total += counted(losses).numpy()
+    return total
+
+
+def _sum(total: Tensor | None, losses: Tensor) -> Tensor:
+    return losses if total is None else total + losses
+
+
+def _words(state: SwarmState) -> tuple[np.uint64, np.uint64]:
+    return np.uint64(state.words[0]), np.uint64(state.words[1])
+
+
+def _copied(state: SwarmState) -> Flock:
+    """The arrays of the state, to be changed."""
+    return Flock(*(getattr(state, name).clone().numpy() for name in Flock._fields))
+
+
+def _after(state: SwarmState, flock: Flock, epochs: int) -> SwarmState:
+    arrays = {name: torch.from_numpy(value) for name, value in flock._asdict().items()}
+    return SwarmState(**state._asdict() | arrays | {"epoch": state.epoch + epochs})

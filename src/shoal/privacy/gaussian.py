@@ -1,0 +1,44 @@
+"""Gaussian noise on everything that a client answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.privacy import Privacy
+from shoal.core.tree import tree_map
+from shoal.core.types import Reply
+
+
+@dataclass(frozen=True)
+class Gaussian(Privacy):
+    """Adds normal noise to every number of a reply's payload; small clients stay out.
+
+    The noise is not matched to a sensitivity, so it proves no (epsilon, delta): it blurs what repeated
+    questions would reveal.
+    """
+
+    noise: float  # standard deviation
+    least: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise < math.inf:
+            raise SpecError(f"noise must be a standard deviation of at least 0, got {self.noise:g}")
+        if self.least < 0:
+            raise SpecError(f"least must be at least 0 samples, got {self.least}")
+
+    def protect(self, reply: Reply, key: Key) -> Reply:
+        """See `Privacy`."""
+        draws = key.numpy()
+
+        def noisy(value: Any) -> Any:
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                return value
+            return value + value.new_tensor(draws.normal(0.0, self.noise, tuple(value.shape)))
+
+        return reply._replace(payload=tree_map(noisy, reply.payload))
