@@ -222,9 +222,10 @@ class Swarm(Method):
         return Weights({name: value.clone() for name, value in params.items()}, {})
 
     def _metrics(self, state: SwarmState) -> Metrics:
-        """Means over the problems; the loss is that of a sample."""
-        best = float(state.losses.min(1).values.mean()) / state.samples if state.samples else math.inf
-        metrics: dict[str, Any] = {"best_loss": best, **self.own_metrics(state)}
+        """Means over the problems, and where there are several the loss of each; of a sample, all of them."""
+        best = state.losses.min(1).values / (state.samples or math.nan)
+        metrics: dict[str, Any] = {"best_loss": float(best.mean()), **self.own_metrics(state)}
+        metrics |= {"problem_losses": best.tolist()} if len(best) > 1 else {}
         return metrics | ({"nonfinite_from": list(state.nonfinite)} if state.nonfinite else {})
 
     def own_metrics(self, state: SwarmState) -> Metrics:
