@@ -23,7 +23,10 @@ from shoal.spec import METHOD, from_table, with_method, with_settings
 from shoal.terminal import watched
 
 CLEAN = "clean"  # stands in the place of an attack
-DEFENCES = ("fedavg", "krum", "multikrum", "median", "trimmed_mean", "geomedian", "normclip")
+DEFENCES = (
+    *("fedavg", "dsvd", "qfedavg", "fedcpa", "fedsvd", "krum", "multikrum"),
+    *("median", "trimmed_mean", "geomedian", "normclip", "fltrust"),
+)
 TOLD = ("f", "trim")  # fields of defences: how many attackers to expect, as a number or as a share
 
 QUICK: Table = {  # what is fought over where no spec says so

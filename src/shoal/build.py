@@ -60,6 +60,8 @@ def build(spec: Spec) -> Setup:
     mode = resolve_mode(spec.engine, side, shards)
     engine = LocalEngine(side, shards, mode, spec.engine.workers or cores(), population)
     spec = replace(spec, engine=replace(spec.engine, mode=mode))
+    if method.root_samples:  # clients have a task without it
+        task = replace(task, root=holdings.root(method.root_samples))
     federation = Federation(task, method, spec.selector, engine, key, side.remembers)
     return Setup(spec, federation, dataset, shards, side)
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from shoal.core.data import Data
 from shoal.core.key import Key
 from shoal.core.types import Weights
 from shoal.kernels.dense import DensePlan
@@ -104,6 +105,7 @@ class Task:
     batch_norms: tuple[str, ...] = ()  # modules whose statistics come from the batch
     device: str = "cpu"
     dense: DensePlan | None = None  # set where the compiled kernels can train the model
+    root: Data | None = None  # clean samples of the server's own, for methods that ask for them
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
     _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)

@@ -1,15 +1,20 @@
 """The methods, by name."""
 
 from shoal.core.method import Method, Recipe
+from shoal.methods.dsvd import DSVD
 from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedbn import FedBN
+from shoal.methods.fedcpa import FedCPA
 from shoal.methods.fedprox import FedProx
+from shoal.methods.fedsvd import FedSVD
+from shoal.methods.fltrust import FLTrust
 from shoal.methods.fsi import Fsi
 from shoal.methods.geomedian import GeoMedian
 from shoal.methods.krum import Krum, MultiKrum
 from shoal.methods.local import Local
 from shoal.methods.normclip import NormClip
 from shoal.methods.pso import Pso
+from shoal.methods.qfedavg import QFedAvg
 from shoal.methods.scaffold import Scaffold
 from shoal.methods.trimmed_mean import Median, TrimmedMean
 
@@ -19,6 +24,10 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "fedbn": FedBN,
+    "dsvd": DSVD,
+    "qfedavg": QFedAvg,
+    "fedcpa": FedCPA,
+    "fedsvd": FedSVD,
     "fsi": Fsi,
     "pso": Pso,
     "krum": Krum,
@@ -27,4 +36,5 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "trimmed_mean": TrimmedMean,
     "geomedian": GeoMedian,
     "normclip": NormClip,
+    "fltrust": FLTrust,
 }

@@ -1,7 +1,9 @@
 """Small pieces that methods are made of. The aggregators, by name."""
 
 from shoal.parts.aggregators import Aggregator, Mean
+from shoal.parts.critical import CriticalParameters
 from shoal.parts.robust import ClippedMean, GeometricMedian, Krum, Median, MultiKrum, TrimmedMean
+from shoal.parts.trust import Similarity
 
 AGGREGATORS: dict[str, type[Aggregator]] = {
     "mean": Mean,
@@ -11,4 +13,6 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "trimmed_mean": TrimmedMean,
     "geomedian": GeometricMedian,
     "normclip": ClippedMean,
+    "fedcpa": CriticalParameters,
+    "dsvd": Similarity,
 }
