@@ -166,3 +166,30 @@ def test_what_attackers_hold_is_all_that_is_held():
             seen.append((delivery.clients[0], len(trained)))
     # four attackers first, then each honest client only when its turn comes
     assert seen == [(7, 5), (6, 5), (5, 6), (4, 6), (3, 6), (2, 7), (1, 7), (0, 8)]
+
+
+@pytest.mark.parametrize("name", ["sign_flip", "min_max"])
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "strangers:Chained", "strangers:ByLabel"])
+@pytest.mark.filterwarnings("ignore:with a lossy codec")
+def test_other_axes_keep_their_rules(name, method):
+    """Clients with settings of their own, messages of their own, several legs, and a codec that remembers."""
+    changes = {"attack": attack(name), "selector": "strangers:Bits", "codec": "strangers:Grid"}
+    reference = ended(setup(method, **changes, engine={"mode": "serial"}))
+    assert same(ended(setup(method, **changes, engine={"mode": "workers", "workers": 2})), reference)
+    assert same(ended(over_the_wire(spec(method, **changes))), reference)
+    block = setup(method, **changes, engine={"mode": "block"})
+    if block.side.method.broadcasts(block.side.task):
+        assert same(ended(block), reference)
+
+
+def test_a_refused_lie_leaves_no_trace_with_the_liar():
+    """The accepted memory is there again after a lie that no server takes."""
+    liar = attack("scale", factor=float("inf"), first=2)
+    for mode in ("serial", "block"):
+        made = setup("scaffold", attack=liar, selector="all", engine={"mode": mode})
+        first = play(made, 1)
+        before = made.federation.engine.memory(CHOSEN[0], first.accepted[CHOSEN[0]])
+        third = play(made, 2, first)
+        assert third.accepted[CHOSEN[0]] == (0, 0)
+        assert same(made.federation.engine.memory(CHOSEN[0], (0, 0)), before)
+        assert third.accepted[0] == (2, 0)
