@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 import typer
 
 import shoal
@@ -111,7 +112,8 @@ def test_every_entry_and_its_fields_are_on_the_page(catalogue):
                 continue
             assert any(f"`{field}`" in row for row in rows), f"{name}.{field}"
             if isinstance(argument.default, int | float):
-                assert any(f"`{field}` = {argument.default}" in row for row in rows), f"{name}.{field}"
+                shown = tomli_w.dumps({"default": argument.default}).removeprefix("default = ").strip()
+                assert any(f"`{field}` = {shown}" in row for row in rows), f"{name}.{field}"
 
 
 # -- commands
