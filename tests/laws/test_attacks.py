@@ -193,3 +193,12 @@ def test_a_refused_lie_leaves_no_trace_with_the_liar():
         assert third.accepted[CHOSEN[0]] == (0, 0)
         assert same(made.federation.engine.memory(CHOSEN[0], (0, 0)), before)
         assert third.accepted[0] == (2, 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("value", [1e15, 1e38])
+def test_a_model_that_is_destroyed_ends_no_run(method, value):
+    """Honest clients go on with what is left, until nothing is finite; what they send then is refused."""
+    made = setup(method, attack=attack("same_value", value=value), selector="all")
+    progress = play(made, 4)
+    assert progress.round == 4
