@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 import typer
 
 import shoal
@@ -23,6 +24,8 @@ from shoal.data.partitions import PARTITIONS
 from shoal.methods import METHODS
 from shoal.models import MODELS
 from shoal.parts.local import Sgd
+from shoal.reproduce import EXPERIMENTS
+from shoal.reproduce.perform import chosen
 from shoal.selectors import SELECTORS
 from shoal.spec import (
     Checkpoint,
@@ -109,7 +112,8 @@ def test_every_entry_and_its_fields_are_on_the_page(catalogue):
                 continue
             assert any(f"`{field}`" in row for row in rows), f"{name}.{field}"
             if isinstance(argument.default, int | float):
-                assert any(f"`{field}` = {argument.default}" in row for row in rows), f"{name}.{field}"
+                shown = tomli_w.dumps({"default": argument.default}).removeprefix("default = ").strip()
+                assert any(f"`{field}` = {shown}" in row for row in rows), f"{name}.{field}"
 
 
 # -- commands
@@ -143,6 +147,8 @@ def test_commands_exist_and_their_specs_resolve(words, tmp_path):
         names = arena.names(given["defences"]), arena.names(given["attacks"])
         table = table if given.get("spec") else arena.QUICK
         assert arena.plan(*names, table, given["settings"] or [], [0])
+    elif name == "reproduce" and given["name"]:
+        assert chosen(given["name"], given["scale"], EXPERIMENTS)
     elif name in ("run", "partition"):
         table = with_method(table, given["method"]) if given.get("method") else table
         assert from_table(with_settings(table, given["settings"] or []))
@@ -161,7 +167,7 @@ def test_make_knows_what_the_readme_says():
 # -- Python
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/extending.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/extending.md", "docs/reproduce.md"])
 def test_python_runs(page, monkeypatch):
     module = types.ModuleType("shown")
     monkeypatch.setitem(sys.modules, "shown", module)
@@ -270,6 +276,11 @@ def test_every_attack_is_described(name):
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_data_set_is_described(name):
     assert re.search(rf"^\| `{name}` \|", text_of("docs/data.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_is_described(name):
+    assert re.search(rf"^\| `{name}` \|", text_of("docs/reproduce.md"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("kind", PARTITIONS)

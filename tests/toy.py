@@ -12,13 +12,23 @@ import torch
 from torch import nn
 
 from shoal import Dataset
-from shoal.build import Setup, build
+from shoal.build import Setup, as_method, build
+from shoal.config import arguments
 from shoal.core.key import Key
 from shoal.loop import Progress, advance, start
+from shoal.methods import METHODS
 from shoal.runner import one_thread
 from shoal.spec import Spec, from_table
 
 KEY = Key.from_seed(7)
+
+# every method with every kind of model that it can learn
+NORMED = [
+    (name, norm)
+    for name, entry in METHODS.items()
+    for norm in ("none", "batch")
+    if norm == "none" or as_method(entry()).takes_buffers
+]
 
 
 def blobs() -> Dataset:
@@ -51,9 +61,9 @@ def dropping(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Linear(shape[0], 12), nn.Dropout(0.3), nn.ReLU(), nn.Linear(12, classes))
 
 
-def table(method: Any = "fedavg", **changes: Any) -> dict[str, Any]:
-    """A spec of the toy federation."""
-    return {
+def table(method: Any = "fedavg", legs: int = 4, **changes: Any) -> dict[str, Any]:
+    """A spec of the toy federation, with rounds of `legs` exchanges where the method lets one choose."""
+    tables = {
         "seed": 3,
         "rounds": 3,
         "task": {"dataset": "toy:blobs", "model": "toy:net"},
@@ -64,6 +74,13 @@ def table(method: Any = "fedavg", **changes: Any) -> dict[str, Any]:
         "evaluate": {"every": 0},
         **changes,
     }
+    name = method if isinstance(method, str) else getattr(method, "get", {}.get)("name")
+    fields = arguments(METHODS[name]) if name in METHODS else {"local": None}
+    if "local" not in fields:
+        del tables["local"]
+    if method == name and "epochs" in fields:
+        tables["method"] = {"name": name, "epochs": legs}
+    return tables
 
 
 def spec(method: Any = "fedavg", **changes: Any) -> Spec:

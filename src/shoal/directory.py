@@ -195,7 +195,10 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """JSON as the contract wants it: numbers that are not finite become null, client ids become texts."""
-    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False, default=_plain)
+    except ValueError:  # a number that is not finite; looking for them in every line would take longest
+        return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ from shoal.core.types import Cohort, Version, message_for
 from shoal.directory import REPORT, RunDirectory, named_weights, weights_sha256
 from shoal.engines.process import keep_freed_memory
 from shoal.evaluation import evaluate
-from shoal.loop import Progress, advance, start
+from shoal.loop import Progress, Round, advance, start
 from shoal.robustness import attackers_weight
 from shoal.spec import Spec, from_table, load_spec
 
@@ -217,8 +217,19 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
             spec.evaluate.clients,
             spec.attack,
         )
-    record = {"round": progress.round, **judged, **done.metrics}
-    record |= {
+    record = as_record(progress.round, judged, done, seconds)
+    if spec.attack is not None:
+        liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
+        record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
+    return progress, record
+
+
+def as_record(round: int, judged: Mapping[str, Any], done: Round, seconds: float) -> Record:
+    """A round as a line of the record."""
+    return {
+        "round": round,
+        **judged,
+        **done.metrics,
         "bytes_up": done.bytes_up,
         "bytes_down": done.bytes_down,
         "seconds": seconds,
@@ -226,10 +237,6 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
         "cohort": list(done.cohort),
         "rejected": [{"client": client, "reason": reason} for client, reason in done.rejected],
     }
-    if spec.attack is not None:
-        liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
-        record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
-    return progress, record
 
 
 def _reached(spec: Spec, record: Record) -> bool:

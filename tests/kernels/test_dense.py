@@ -62,10 +62,19 @@ def make(sizes, loss, batches, seed=0, shared=True):
 
 def solve(problem, **options):
     out = np.full((problem.clients, problem.plan.params), np.nan, np.float32)
-    losses = np.full(problem.clients, np.nan)
+    change, losses = np.full(out.size, np.nan, np.float32), np.full(problem.clients, np.nan)
     plan, start, x, y, *schedule, lr = problem
-    train(plan, start, out, x, y, *schedule, lr, losses, **options)
+    with np.errstate(invalid="ignore"):
+        train(plan, start, out, change, x, y, *schedule, lr, losses, **options)
+        assert np.array_equal(change, by_tensor(plan, out - start), equal_nan=True)
     return out, losses
+
+
+def by_tensor(plan, rows):
+    """Rows of all clients for the first matrix, then those for the first bias, and so on."""
+    sizes = [size for into, out in pairwise(plan.sizes) for size in (into * out, out)]
+    pieces = np.split(rows, np.cumsum(sizes)[:-1], axis=1)
+    return np.concatenate([piece.reshape(-1) for piece in pieces])
 
 
 def reference(problem, loss, dtype, momentum=0.0, weight_decay=0.0, mu=0.0, shift=None):
@@ -167,15 +176,12 @@ def test_the_bits_of_a_client_do_not_depend_on_the_others(extras):
 def test_ranges_in_threads_give_the_same_bits(extras):
     problem = make((30, 21, 10), "cross_entropy", [[5, 3]] * 20, shared=False)
     expected, _ = solve(problem, **EXTRAS[extras])
-    plan, start, x, y, *schedule, lr = problem
-    out, losses = np.empty_like(expected), np.empty(20)
 
-    def part(first):
-        options = {**EXTRAS[extras], "first": first, "last": first + 5}
-        train(plan, start, out, x, y, *schedule, lr, losses, **options)
+    def in_threads(some, clients):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(some, [15, 0, 10, 5], [clients, 5, 15, 10]))
 
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(part, [15, 0, 10, 5]))
+    out, _ = solve(problem, **EXTRAS[extras], spread=in_threads)
     assert np.array_equal(out, expected)
 
 
@@ -262,7 +268,7 @@ def test_a_step_without_samples_is_refused():
 
 def test_the_range_must_be_one_of_clients():
     with pytest.raises(ValueError, match="clients 0 to 6 are not among 5"):
-        solve(make((20, 7), "cross_entropy", RAGGED), last=6)
+        solve(make((20, 7), "cross_entropy", RAGGED), spread=lambda some, clients: some(0, clients + 1))
 
 
 def relu_first():

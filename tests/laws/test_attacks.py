@@ -3,7 +3,7 @@
 from functools import cache
 
 import pytest
-from toy import play, played, same, setup, spec
+from toy import NORMED, play, played, same, setup, spec
 from wire import over_the_wire
 
 from shoal.attacks import ATTACKS
@@ -16,7 +16,13 @@ from shoal.methods import METHODS
 
 EVERY = pytest.mark.parametrize("name", ATTACKS)
 CHOSEN = (1, 3, 4, 6)  # who attacks; biggest and smallest clients are honest
-DENSE, NORMED = ({"dataset": "toy:blobs", "model": "toy:net", "norm": norm} for norm in ("none", "batch"))
+DENSE, BATCH_NORM = ({"dataset": "toy:blobs", "model": "toy:net", "norm": norm} for norm in ("none", "batch"))
+
+
+def tasks(method):
+    """Those that the method can learn; the last has as much to lie about as there can be."""
+    return [DENSE, BATCH_NORM] if (method, "batch") in NORMED else [DENSE]
+
 
 # all attacks with a method that remembers nothing and one that does; the most that an attack can do with all
 PAIRS = [
@@ -43,7 +49,7 @@ def ended(made, rounds=3):
 @PAIRED
 @pytest.mark.filterwarnings("ignore:with a lossy codec")
 def test_all_ways_have_the_same_bits(name, method):
-    for task, codec in ((DENSE, "float16"), (NORMED, "raw")):
+    for task, codec in zip(tasks(method), ("float16", "raw"), strict=False):
         changes = {"attack": attack(name), "selector": "all", "task": task, "codec": codec}
         reference = ended(setup(method, **changes, engine={"mode": "serial"}))
         workers = ended(setup(method, **changes, engine={"mode": "workers", "workers": 2}))
@@ -53,7 +59,7 @@ def test_all_ways_have_the_same_bits(name, method):
 
 @PAIRED
 def test_blocks_agree_with_one_client_after_another(name, method):
-    for task in (DENSE, NORMED):
+    for task in tasks(method):
         changes = {"attack": attack(name), "selector": "all", "task": task}
         block = setup(method, **changes, engine={"mode": "block"})
         reference = ended(setup(method, **changes, engine={"mode": "serial"}))
@@ -69,7 +75,7 @@ def test_blocks_agree_with_one_client_after_another(name, method):
 @EVERY
 @pytest.mark.parametrize("method", METHODS)
 def test_it_works_with_every_method(name, method):
-    state, memories = ended(setup(method, attack=attack(name), task=NORMED, selector="all"), 2)
+    state, memories = ended(setup(method, attack=attack(name), task=tasks(method)[-1], selector="all"), 2)
     assert all(bool(leaf.isfinite().all()) for leaf in tensors(state))
     if tensors(state):  # a method that sends nothing has nothing to lie about
         assert not same((state, memories), clean(method))
@@ -77,7 +83,7 @@ def test_it_works_with_every_method(name, method):
 
 @cache
 def clean(method):
-    return ended(setup(method, task=NORMED, selector="all"), 2)
+    return ended(setup(method, task=tasks(method)[-1], selector="all"), 2)
 
 
 def answers(made, round):
@@ -160,3 +166,39 @@ def test_what_attackers_hold_is_all_that_is_held():
             seen.append((delivery.clients[0], len(trained)))
     # four attackers first, then each honest client only when its turn comes
     assert seen == [(7, 5), (6, 5), (5, 6), (4, 6), (3, 6), (2, 7), (1, 7), (0, 8)]
+
+
+@pytest.mark.parametrize("name", ["sign_flip", "min_max"])
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "strangers:Chained", "strangers:ByLabel"])
+@pytest.mark.filterwarnings("ignore:with a lossy codec")
+def test_other_axes_keep_their_rules(name, method):
+    """Clients with settings of their own, messages of their own, several legs, and a codec that remembers."""
+    changes = {"attack": attack(name), "selector": "strangers:Bits", "codec": "strangers:Grid"}
+    reference = ended(setup(method, **changes, engine={"mode": "serial"}))
+    assert same(ended(setup(method, **changes, engine={"mode": "workers", "workers": 2})), reference)
+    assert same(ended(over_the_wire(spec(method, **changes))), reference)
+    block = setup(method, **changes, engine={"mode": "block"})
+    if block.side.method.broadcasts(block.side.task):
+        assert same(ended(block), reference)
+
+
+def test_a_refused_lie_leaves_no_trace_with_the_liar():
+    """The accepted memory is there again after a lie that no server takes."""
+    liar = attack("scale", factor=float("inf"), first=2)
+    for mode in ("serial", "block"):
+        made = setup("scaffold", attack=liar, selector="all", engine={"mode": mode})
+        first = play(made, 1)
+        before = made.federation.engine.memory(CHOSEN[0], first.accepted[CHOSEN[0]])
+        third = play(made, 2, first)
+        assert third.accepted[CHOSEN[0]] == (0, 0)
+        assert same(made.federation.engine.memory(CHOSEN[0], (0, 0)), before)
+        assert third.accepted[0] == (2, 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("value", [1e15, 1e38])
+def test_a_model_that_is_destroyed_ends_no_run(method, value):
+    """Honest clients go on with what is left, until nothing is finite; what they send then is refused."""
+    made = setup(method, attack=attack("same_value", value=value), selector="all")
+    progress = play(made, 4)
+    assert progress.round == 4

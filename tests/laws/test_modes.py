@@ -2,25 +2,33 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import pytest
-from toy import play, same, setup
+from toy import NORMED, play, same, setup
 
 from shoal import StageError
+from shoal.build import as_method
+from shoal.core.method import Method
 from shoal.core.tree import tensors
 from shoal.loop import advance, start
 from shoal.methods import METHODS
+from shoal.runner import one_thread
 
 EVERY = pytest.mark.parametrize("name", METHODS)
-NORMS = pytest.mark.parametrize("norm", ["none", "batch"])
-TASKS = pytest.mark.parametrize(
-    "task",
+KINDS = {
+    "dense": {"dataset": "toy:blobs", "model": "toy:net", "norm": "none"},
+    "batch norm": {"dataset": "toy:blobs", "model": "toy:net", "norm": "batch"},
+    "dropout": {"dataset": "toy:blobs", "model": "toy:dropping"},
+}
+EVERY_TASK = pytest.mark.parametrize(
+    ("name", "task"),
     [
-        {"dataset": "toy:blobs", "model": "toy:net", "norm": "none"},
-        {"dataset": "toy:blobs", "model": "toy:net", "norm": "batch"},
-        {"dataset": "toy:blobs", "model": "toy:dropping"},
+        pytest.param(name, task, id=f"{name}-{kind}")
+        for name in METHODS
+        for kind, task in KINDS.items()
+        if (name, task.get("norm", "none")) in NORMED
     ],
-    ids=["dense", "batch norm", "dropout"],
 )
 
 
@@ -43,8 +51,7 @@ def farthest(first, second):
     )
 
 
-@EVERY
-@TASKS
+@EVERY_TASK
 def test_workers_have_the_bits_of_one_client_after_another(name, task):
     reference = closed(setup(name, task=task, engine={"mode": "serial"}), 3)
     for workers in (1, 2, 3):
@@ -53,8 +60,7 @@ def test_workers_have_the_bits_of_one_client_after_another(name, task):
         assert same(found[1], reference[1])
 
 
-@EVERY
-@TASKS
+@EVERY_TASK
 def test_blocks_agree_with_one_client_after_another(name, task):
     local = {"lr": 0.05, "batch": 8, "epochs": 2, "momentum": 0.5}
     reference = closed(setup(name, task=task, local=local, engine={"mode": "serial"}), 10)
@@ -64,6 +70,49 @@ def test_blocks_agree_with_one_client_after_another(name, task):
     assert same(
         found[0].state, closed(setup(name, task=task, local=local, engine={"mode": "block"}), 10)[0].state
     )
+
+
+SHORTCUTS = [name for name, entry in METHODS.items() if type(as_method(entry())).fused is not Method.fused]
+
+
+@pytest.mark.parametrize("name", SHORTCUTS)
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"dataset": "toy:line", "model": "linear"},
+        {"dataset": "toy:blobs", "model": "logistic_ova"},
+        {"dataset": "toy:blobs", "model": "toy:net"},
+    ],
+    ids=["regression", "logistic", "net"],
+)
+@pytest.mark.parametrize("selector", ["all", {"name": "uniform", "count": 3}], ids=["all", "some"])
+def test_a_shortcut_over_legs_has_the_bits_of_the_legs(name, task, selector):
+    class Staged:
+        def __init__(self, engine):
+            self._engine = engine
+
+        def fused(self, *args):
+            return None
+
+        def __getattr__(self, name):
+            return getattr(self._engine, name)
+
+    def rounds(workers, wrap):
+        partition = {"kind": "iid", "clients": 5}
+        engine = {"mode": "serial", "workers": workers}
+        made = setup(name, legs=9, task=task, selector=selector, partition=partition, engine=engine)
+        federation = replace(made.federation, engine=wrap(made.federation.engine))
+        with one_thread():
+            progress = start(federation)
+            for _ in range(3):
+                progress, record = advance(federation, progress)
+                yield progress.state, record
+
+    staged = list(rounds(1, Staged))
+    for workers in (1, 2):
+        for one, two in zip(rounds(workers, lambda engine: engine), staged, strict=True):
+            assert same(one[0], two[0])
+            assert one[1] == two[1]
 
 
 @EVERY
@@ -83,8 +132,6 @@ def test_a_killed_worker_changes_no_bit(name):
 
         def __getattr__(self, name):
             return getattr(engine, name)
-
-    from dataclasses import replace
 
     made = made._replace(federation=replace(made.federation, engine=Killing()))
     found = closed(made, 3)

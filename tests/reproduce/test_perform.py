@@ -194,14 +194,14 @@ def test_bad_input_ends_with_two_and_a_line(call, tmp_path, arguments, said):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_says_how_to_go_on(call, monkeypatch):
+def test_ctrl_c_says_how_to_go_on(call, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shoal.reproduce.perform.work", interrupted)
+    monkeypatch.setattr("shoal.terminal.work", interrupted)
     code, out, err = call("toy-table0", "--out", "here")
     assert (code, out) == (130, "")
     assert err == "shoal: stopped; the same command goes on where it was\n"
     assert multiprocessing.active_children() == []
     monkeypatch.undo()
-    assert perform("toy-table0", "quick", Path("here"), CATALOGUE).fresh == 3
+    assert perform("toy-table0", "quick", tmp_path / "here", CATALOGUE).fresh == 3

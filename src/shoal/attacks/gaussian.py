@@ -22,7 +22,7 @@ from shoal.core.types import Context, Reply
 class Gaussian(Attack):
     """Attackers add noise of deviation `sigma` to every number of their update."""
 
-    sigma: float = 0.1
+    sigma: float = 1.0
 
     def check(self) -> None:
         """See `Attack`."""

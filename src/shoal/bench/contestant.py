@@ -26,9 +26,11 @@ from shoal.bench.plain import Plain, keep_memory
 from shoal.bench.usage import Meter, used
 from shoal.bench.workloads import Workload, named
 from shoal.directory import RunDirectory
-from shoal.loop import Round, advance, start
-from shoal.runner import closing, one_thread
+from shoal.loop import advance, start
+from shoal.runner import as_record, closing, one_thread
 from shoal.spec import EngineSpec, from_table, to_table
+
+UNJUDGED = {"accuracy": None, "loss": None}  # as in a round without an evaluation
 
 
 def plain(workload: Workload, serve: Serve) -> None:
@@ -52,29 +54,14 @@ def shoal(workload: Workload, serve: Serve, **engine: Any) -> None:
             for _ in range(rounds):
                 begun = time.perf_counter()
                 progress, done = advance(setup.federation, progress)
-                directory.append_round(_record(progress.round, done, time.perf_counter() - begun))
+                seconds = time.perf_counter() - begun
+                directory.append_round(as_record(progress.round, UNJUDGED, done, seconds))
                 cohorts.append(done.cohort)
             seconds = time.perf_counter() - started
             counts = (setup.shards.count(client) for cohort in cohorts for client in cohort)
             return seconds, epochs * sum(counts)
 
         serve(run, workload.rounds)
-
-
-def _record(round: int, done: Round, seconds: float) -> dict[str, Any]:
-    """A line as a run writes it in a round without an evaluation."""
-    return {
-        "round": round,
-        "accuracy": None,
-        "loss": None,
-        **done.metrics,
-        "bytes_up": done.bytes_up,
-        "bytes_down": done.bytes_down,
-        "seconds": seconds,
-        "virtual_seconds": None,
-        "cohort": list(done.cohort),
-        "rejected": [{"client": client, "reason": reason} for client, reason in done.rejected],
-    }
 
 
 CONTESTANTS: dict[str, Callable[[Workload, Serve], None]] = {

@@ -72,14 +72,8 @@ def _list(json: bool) -> None:
 
 
 def _show(table: Table) -> None:
-    """In a table of one column the paper's numbers stand beside ours, otherwise below them."""
-    if len(table.columns) == 1:
-        head = [table.corner, *(["Paper"] if table.compares else []), "Ours"]
-        rows = [
-            [cell.row, *([table.papers(cell)] if table.compares else []), table.ours(cell)]
-            for cell in table.cells
-        ]
-        show_table(f"{table.title}: {table.columns[0]}", head, rows)
+    if table.beside is not None:
+        show_table(f"{table.title}: {table.columns[0]}", *table.beside)
         return
     rows = []
     for row in table.rows:

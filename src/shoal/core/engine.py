@@ -279,6 +279,12 @@ class Outbox:
             self._made[name] = made
         return made
 
+    def several(self, positions: Sequence[int]) -> list[tuple[Packet, Tree, int]]:
+        """The same for several clients, who share one entry where they get one message."""
+        if self._shared and not self._cohort.settings:
+            return [self[positions[0]]] * len(positions)
+        return [self[position] for position in positions]
+
 
 @contextmanager
 def stage(name: str, client: int | None, round: int) -> Iterator[None]:

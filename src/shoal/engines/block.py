@@ -47,7 +47,7 @@ class Blocks:
         outbox = Outbox(self._side.codec, cohort, message, key)
         for positions in blocks(cohort, self._size):
             with stage(work.verb, cohort.ids[positions[0]], work.round):
-                yield self._deliver(work, cohort.take(positions), [outbox[i] for i in positions], key)
+                yield self._deliver(work, cohort.take(positions), outbox.several(positions), key)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -58,8 +58,10 @@ class Blocks:
         started = time.perf_counter()
         side, sent = self._side, [message for _, message, _ in mail]
         context = Context(work.round, work.leg, cohort.setting(0), key)
-        fresh = side.fresh() if side.remembers else Memory((), None)
-        memories = [self._store.read(c, work.accepted.get(c)) or fresh for c in cohort.ids]
+        memories = [Memory((), None)] * len(cohort.ids)
+        if side.remembers:
+            fresh = side.fresh()
+            memories = [self._store.read(c, work.accepted.get(c)) or fresh for c in cohort.ids]
         lying = work.verb == "train"  # the honest are asked for updates
         if self._fused:
             kept, reply = self._fused_update(cohort, sent, context, poisoned=lying)

@@ -11,7 +11,7 @@ numba notices changes of this file only: after a change of a module that it impo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +82,7 @@ def _usual(module: nn.Module, linears: int) -> bool:
 
 _SIGNATURE = int64(
     int64, int64, given(int64, 1), int64,  # first, last, sizes, loss
-    given(float32, 2), float32[:, ::1],  # start, out
+    given(float32, 2), float32[:, ::1], float32[::1],  # start, out, change
     given(float32, 2), given(int64, 1), given(float32, 1),  # x, labels, targets
     given(int64, 1), given(int64, 1), given(int64, 1),  # index, step_ptr, client_ptr
     given(float32, 1), float64, float64, float64, given(float32, 2),  # lr, momentum, decay, mu, shift
@@ -92,10 +92,10 @@ _SIGNATURE = int64(
 
 @kernel(_SIGNATURE)
 def _train(
-    first: int, last: int, sizes: np.ndarray, loss: int, start: np.ndarray, out: np.ndarray, x: np.ndarray,
-    labels: np.ndarray, targets: np.ndarray, index: np.ndarray, step_ptr: np.ndarray,
-    client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float, mu: float,
-    shift: np.ndarray, losses: np.ndarray,
+    first: int, last: int, sizes: np.ndarray, loss: int, start: np.ndarray, out: np.ndarray,
+    change: np.ndarray, x: np.ndarray, labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
+    step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
+    mu: float, shift: np.ndarray, losses: np.ndarray,
 ) -> int:  # fmt: skip
     """See `train`. Returns 0, or 1 + the first step without samples or with one that x does not have."""
     batch = np.int64(1)
@@ -123,9 +123,17 @@ def _train(
             forward(net, work, rows.size)
             total += batch_loss(loss, work.values, heads, stride, labels, targets, rows, work.slopes, top)
             backward(net, work, rows.size, rule, step == begin, origin, extra)
-        unpack(net, work.params, out[client])
+        unpack(net, work.params, origin, client, len(out), out[client], change)
         losses[client] = total / max(end - begin, 1)
     return 0
+
+
+Some = Callable[[int, int], None]  # trains the clients from the first number up to before the second
+Spread = Callable[[Some, int], None]  # calls it so that all of so many clients are trained
+
+
+def _at_once(some: Some, clients: int) -> None:
+    some(0, clients)
 
 
 _NO_LABELS, _NO_TARGETS = np.empty(0, np.int64), np.empty(0, np.float32)
@@ -136,6 +144,7 @@ def train(
     plan: DensePlan,
     start: np.ndarray,
     out: np.ndarray,
+    change: np.ndarray,
     x: np.ndarray,
     y: np.ndarray,
     index: np.ndarray,
@@ -148,18 +157,19 @@ def train(
     weight_decay: float = 0.0,
     mu: float = 0.0,
     shift: np.ndarray | None = None,
-    first: int = 0,
-    last: int | None = None,
+    spread: Spread = _at_once,
 ) -> None:
-    """Train the clients `first` to `last` (exclusive) of C by stochastic gradient descent.
+    """Train C clients by stochastic gradient descent.
 
     A step of a client: `g = dloss + mu*(w - w_start) + weight_decay*w + shift`, `v = momentum*v + g` (`v = g`
-    in the first step), `w -= lr*v`. Calls for disjoint ranges may run in threads of their own.
+    in the first step), `w -= lr*v`.
 
     Args:
         plan: The model and its loss.
         start: [C or 1, P] float32, what each client (or every client) starts from.
         out: [C, P] float32, where the trained parameters go.
+        change: [C * P] float32, where the trained parameters less those of the start go: the rows of all
+            clients for the first matrix, then those for the first bias, and so on.
         x: [N, D] float32, the samples of all clients.
         y: [N] int64 labels, or float32 targets for the squared error.
         index: [T] int64, the rows of x for all steps of all clients, one after another.
@@ -171,29 +181,35 @@ def train(
         weight_decay: As in torch.
         mu: Weight of the proximal term.
         shift: [C, P] float32, added to every gradient.
-        first: The first client to train.
-        last: The client to stop before; all when None.
+        spread: Goes through the clients; disjoint ranges of them may run in threads of their own.
     """
-    last = len(out) if last is None else last
     shift = _NO_SHIFT if shift is None else shift
     labels, targets = (_NO_LABELS, y) if plan.loss == SQUARED_ERROR else (y, _NO_TARGETS)
     clients, params = len(out), plan.params
     _check("start", start, (1 if len(start) == 1 else clients, params))
     _check("out", out, (clients, params))
+    _check("change", change, (clients * params,))
     _check("x", x, (len(y), plan.sizes[0]))
     _check("lr", lr, (clients,))
     _check("losses", losses, (clients,))
     _check("shift", shift, (clients, params) if len(shift) else (0, 0))
     _check_pointers("client_ptr", client_ptr, clients, len(step_ptr) - 1)
     _check_pointers("step_ptr", step_ptr, len(step_ptr) - 1, len(index))
-    if not 0 <= first <= last <= clients:
-        raise ValueError(f"clients {first} to {last} are not among {clients}")
-    bad = _train(
-        first, last, np.array(plan.sizes, np.int64), plan.loss, start, out, x, labels, targets,
-        index, step_ptr, client_ptr, lr, momentum, weight_decay, mu, shift, losses,
-    )  # fmt: skip
-    if bad:
-        raise ValueError(f"step {bad - 1} has no samples, or samples that are not among the {len(x)} of x")
+    sizes = np.array(plan.sizes, np.int64)
+
+    def some(first: int, last: int) -> None:
+        if not 0 <= first <= last <= clients:
+            raise ValueError(f"clients {first} to {last} are not among {clients}")
+        bad = _train(
+            first, last, sizes, plan.loss, start, out, change, x, labels, targets,
+            index, step_ptr, client_ptr, lr, momentum, weight_decay, mu, shift, losses,
+        )  # fmt: skip
+        if bad:
+            raise ValueError(
+                f"step {bad - 1} has no samples, or samples that are not among the {len(x)} of x"
+            )
+
+    spread(some, clients)
 
 
 def _check(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:

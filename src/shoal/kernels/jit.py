@@ -6,7 +6,9 @@ must show. Sums whose order matters for speed are written out in `tiles` instead
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import numba
@@ -34,8 +36,21 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     With a signature there is one version, and arrays of another type are an error instead of a second
     compilation. The lock of the interpreter is let go, so calls may run side by side in threads.
     """
-    made: Callable[[Function], Function] = numba.njit(signature, cache=True, nogil=True, error_model="numpy")
-    return made
+
+    def compiled(function: Function) -> Function:
+        made: Function = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+        if sum(made.stats.cache_misses.values()):  # type: ignore[attr-defined]
+            _announce()
+        return made
+
+    return compiled
+
+
+@cache
+def _announce() -> None:
+    """Tell a person who waits, once and after the first and shortest of the kernels."""
+    if sys.stderr.isatty():
+        print("Compiling for this machine: once, about 15 seconds.", file=sys.stderr, flush=True)
 
 
 def emitted(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -95,23 +95,48 @@ def clear(y: np.ndarray, yo: Index, n: Index) -> None:
 @inner
 def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
     """Copy parameters to their padded places."""
-    clear(params, np.int64(0), params.size)  # between rows, a client that diverged may have left nan
     at = 0
     for layer in range(net.weights.size):
         wide, out = net.sizes[layer], net.sizes[layer + 1]
         for o in range(out):
-            copy(params, net.weights[layer] + o * net.strides[layer], flat, at + o * wide, wide)
-        copy(params, net.biases[layer], flat, at + out * wide, out)
-        at += out * (wide + 1)
+            _pad(params, net.weights[layer] + o * net.strides[layer], net.strides[layer], flat, at, wide)
+            at += wide
+        _pad(params, net.biases[layer], net.strides[layer + 1], flat, at, out)
+        at += out
 
 
 @inner
-def unpack(net: Net, params: np.ndarray, flat: np.ndarray) -> None:
-    """The inverse of `pack`."""
+def _pad(y: np.ndarray, yo: Index, stride: Index, x: np.ndarray, xo: Index, n: Index) -> None:
+    """A row and the zeros behind it, where a client that diverged may have left nan."""
+    copy(y, yo, x, xo, n)
+    clear(y, yo + n, stride - n)
+
+
+@inner
+def unpack(
+    net: Net, params: np.ndarray, origin: np.ndarray, client: Index, clients: Index,
+    flat: np.ndarray, change: np.ndarray,
+) -> None:  # fmt: skip
+    """The inverse of `pack`, and how far the parameters went from their origin.
+
+    In `change` the rows of all clients for one matrix or bias lie together.
+    """
     at = 0
     for layer in range(net.weights.size):
         wide, out = net.sizes[layer], net.sizes[layer + 1]
+        place = clients * at + client * out * wide
         for o in range(out):
-            copy(flat, at + o * wide, params, net.weights[layer] + o * net.strides[layer], wide)
-        copy(flat, at + out * wide, params, net.biases[layer], out)
-        at += out * (wide + 1)
+            row = params[net.weights[layer] + o * net.strides[layer] :][:wide]
+            _leave(row, origin[at : at + wide], flat[at : at + wide], change[place : place + wide])
+            at, place = at + wide, place + wide
+        place = clients * at + client * out
+        bias = params[net.biases[layer] : net.biases[layer] + out]
+        _leave(bias, origin[at : at + out], flat[at : at + out], change[place : place + out])
+        at += out
+
+
+@inner
+def _leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> None:
+    for i in range(row.size):
+        flat[i] = row[i]
+        change[i] = row[i] - origin[i]

@@ -67,9 +67,8 @@ def _stable(z: np.ndarray, losses: np.ndarray, product: np.ndarray) -> None:
     `product` is that of the factors 1 + e^-|z|, less 1: so that small exponentials keep their digits.
     """
     for m in range(z.size):
-        size = abs(z[m])
-        product[m] += _exp(-size) * (1.0 + product[m])
-        losses[m] += 0.5 * size + 0.5 * z[m]
+        product[m] += _exp(-abs(z[m])) * (1.0 + product[m])
+        losses[m] += 0.0 if z[m] <= 0.0 else z[m]  # in this order nan stays nan
 
 
 @inner

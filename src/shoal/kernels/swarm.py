@@ -156,7 +156,7 @@ def _step(
             _fly(rule, flock.step_sizes[p], row[scratch.best[p]], row, flock.velocities[d, p], asked, r1, r2)
 
 
-@kernel(types.void(_RULE, _KEY, int64, _FLOCK, given(float64, 2), given(float64, 2)))
+@kernel(types.void(_RULE, _KEY, int64, _FLOCK, _PLANE, _PLANE))
 def advance(
     rule: Rule, key: tuple[Word, Word], epoch: int, flock: Flock, known: np.ndarray, new: np.ndarray
 ) -> None:
@@ -189,7 +189,7 @@ def _squares(factor: np.ndarray, points: np.ndarray, row: np.ndarray, losses: np
             losses[s] += row[s] * row[s]
 
 
-@kernel(float64[::1](given(float64, 2), given(float64, 2)))
+@kernel(float64[::1](_PLANE, _PLANE))
 def squares(factor: np.ndarray, points: np.ndarray) -> np.ndarray:
     """[particles]: |factor (point; -1)|^2 for each column of points [dimension, particles]."""
     row, losses = np.empty(points.shape[1]), np.empty(points.shape[1])
@@ -197,7 +197,7 @@ def squares(factor: np.ndarray, points: np.ndarray) -> np.ndarray:
     return losses
 
 
-@kernel(types.void(_RULE, _KEY, int64, int64, _FLOCK, given(float64, 3), boolean[::1]))
+@kernel(types.void(_RULE, _KEY, int64, int64, _FLOCK, _CUBE, boolean[::1]))
 def descend(
     rule: Rule, key: tuple[Word, Word], epoch: int, legs: int, flock: Flock, factors: np.ndarray,
     strange: np.ndarray,

@@ -5,7 +5,7 @@ A client's arithmetic is the same alone and in a block, so a block has the bits 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -43,13 +43,12 @@ def train(
     clients = len(data.counts)
     begin = _flat(start.params, task)
     out, losses = torch.empty(clients, begin.shape[1]), np.empty(clients)
-    change = {name: torch.empty(clients, shape.numel()) for name, shape in task.shapes.items()}
-    shifts = None if shift is None else _flat(shift, task).numpy()
-    train_some = partial(
-        dense.train,
+    change = torch.empty(out.numel())
+    dense.train(
         task.dense,
         begin.numpy(),
         out.numpy(),
+        change.numpy(),
         data.x.reshape(len(data.x), -1).numpy(),
         data.y.numpy(),
         data.rows[data.plan.order],
@@ -60,39 +59,29 @@ def train(
         momentum=rule.momentum,
         weight_decay=rule.weight_decay,
         mu=sum(term.mu for term in terms if isinstance(term, Proximal)),
-        shift=shifts,
+        shift=None if shift is None else _flat(shift, task).numpy(),
+        spread=partial(in_threads, data.counts, data.threads),
     )
-
-    def run(first: int, last: int) -> None:
-        train_some(first=first, last=last)
-        ends, starts = out[first:last].numpy(), (begin[first:last] if len(begin) > 1 else begin).numpy()
-        at = 0
-        for difference in change.values():
-            to = at + difference.shape[1]
-            np.subtract(ends[:, at:to], starts[:, at:to], out=difference[first:last].numpy())
-            at = to
-
-    in_threads(run, data.counts, data.threads)
     steps = torch.from_numpy(np.diff(data.plan.client_ptr))
     loss = torch.from_numpy(losses).float()
     weights = Weights(_unflat(out, task, data.stacked), start.buffers)
-    changed = {name: _shaped(change[name], shape, data.stacked) for name, shape in task.shapes.items()}
+    changed = Weights(_unflat_rows(change, task, data.stacked), {})
     if not data.stacked:
-        return Trained(weights, int(steps[0]), loss[0], change=Weights(changed, {}))
-    return Trained(weights, steps, loss, change=Weights(changed, {}))
+        return Trained(weights, int(steps[0]), loss[0], change=changed)
+    return Trained(weights, steps, loss, change=changed)
 
 
-def in_threads(run: Callable[[int, int], None], counts: np.ndarray, threads: int) -> None:
+def in_threads(counts: np.ndarray, threads: int, some: dense.Some, clients: int) -> None:
     """Clients in as many ranges of about equal work as there are threads; counts are their samples."""
-    threads = min(threads, len(counts))
+    threads = min(threads, clients)
     if threads == 1:
-        run(0, len(counts))
+        some(0, clients)
         return
     work = np.cumsum(counts)
-    bounds = [0, *np.searchsorted(work, work[-1] * np.arange(1, threads) / threads).tolist(), len(counts)]
+    bounds = [0, *np.searchsorted(work, work[-1] * np.arange(1, threads) / threads).tolist(), clients]
     ranges = [(first, last) for first, last in pairwise(bounds) if first < last]
-    rest = [_pool(threads).submit(run, first, last) for first, last in ranges[1:]]
-    run(*ranges[0])
+    rest = [_pool(threads).submit(some, first, last) for first, last in ranges[1:]]
+    some(*ranges[0])
     for future in rest:
         future.result()
 
@@ -115,6 +104,16 @@ def _unflat(flat: Tensor, task: Task, stacked: bool) -> dict[str, Tensor]:
     pieces = torch.split(flat, [shape.numel() for shape in task.shapes.values()], 1)
     return {
         name: _shaped(piece, shape, stacked)
+        for (name, shape), piece in zip(task.shapes.items(), pieces, strict=True)
+    }
+
+
+def _unflat_rows(rows: Tensor, task: Task, stacked: bool) -> dict[str, Tensor]:
+    """The tensors by name, from all clients' rows for the first, then those for the second, and so on."""
+    clients = rows.numel() // task.dense.params if task.dense else 1
+    pieces = torch.split(rows, [clients * shape.numel() for shape in task.shapes.values()])
+    return {
+        name: piece.view(clients, *shape) if stacked else piece.view(shape)
         for (name, shape), piece in zip(task.shapes.items(), pieces, strict=True)
     }
 

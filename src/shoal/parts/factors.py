@@ -53,9 +53,10 @@ def rank_of(share: float, largest: int) -> int:
 def spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The singular vectors of the shorter side [side, side] and the singular values [side], descending."""
     peak = float(matrix.abs().max())
-    if not peak:
+    if not 0 < peak < math.inf:  # nothing to decompose; what is not finite stays so, for the server to refuse
         side = min(matrix.shape)
-        return torch.eye(side, dtype=matrix.dtype, device=matrix.device), matrix.new_zeros(side)
+        values = matrix.new_full((side,), peak if peak == 0 else math.nan)
+        return torch.eye(side, dtype=matrix.dtype, device=matrix.device), values
     wide = _wide(matrix) / peak  # so that no square overflows
     squares, vectors = torch.linalg.eigh(wide @ wide.T)
     return vectors.flip(1), peak * squares.clamp(min=0).sqrt().flip(0)
@@ -63,10 +64,10 @@ def spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 def factored(matrix: Tensor, rank: int) -> Factors:
     """The nearest matrix of that rank (Eckart and Young)."""
-    vectors, _ = spectrum(matrix)
+    vectors, values = spectrum(matrix)
     near = vectors[:, :rank].contiguous()  # as it arrives: the bits of a product depend on the layout
     far = near.T @ _wide(matrix)
-    s = far.norm(dim=1)
+    s = far.norm(dim=1) if bool(values[0].isfinite()) else values[:rank]
     far = (far / torch.where(s > 0, s, 1.0)[:, None]).T.contiguous()
     return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from shoal.core.data import Data
-from shoal.core.errors import SpecError
 from shoal.core.task import Task
 from shoal.core.types import Weights
 from shoal.kernels.logistic import add_entropies
@@ -27,7 +26,8 @@ LossForm = Literal["stable", "paper"]
 Kind = Literal["quadratic", "logistic", "sampled"]
 
 _SAMPLES = 512  # that go through the model at once
-_ROOM = 2**22  # float64 numbers that the models' outputs and parameters may take at once
+_ROOM = 2**22  # float64 numbers that parameters and activations of models side by side may take
+_WIDTH = 8  # times as many activations as inputs are expected
 
 
 class Landscape(ABC):
@@ -54,8 +54,6 @@ def problems_of(task: Task) -> int:
 def landscape_of(task: Task, data: Data, loss: LossForm) -> Landscape:
     """The client's loss; what depends on its samples alone is computed here, once."""
     kind = kind_of(task)
-    if loss == "paper" and kind != "logistic":
-        raise SpecError('loss = "paper" is of one-versus-all linear models (logistic_ova); use "stable"')
     x, y = data.all
     if kind == "quadratic":
         return Quadratic(triangle(x, y))
@@ -115,8 +113,8 @@ class Sampled(Landscape):
     def losses(self, points: Tensor) -> Tensor:
         """See `Landscape`."""
         vectors = points[:, 0].T.contiguous().to(self._x.device)
-        several = max(1, _ROOM // (vectors.shape[1] + _SAMPLES * max(1, self._task.classes)))
-        summed = torch.func.vmap(self._summed, in_dims=(0, None, None), chunk_size=several)
+        each = vectors.shape[1] + _WIDTH * self._x[:_SAMPLES].numel()
+        summed = torch.func.vmap(self._summed, (0, None, None), chunk_size=max(1, _ROOM // each))
         total = torch.zeros(len(vectors), dtype=torch.float64)
         with torch.no_grad():
             for x, y in zip(torch.split(self._x, _SAMPLES), torch.split(self._y, _SAMPLES), strict=True):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -167,27 +167,29 @@ class Swarm(Method):
         """See `Method`."""
         new, old = reply.payload
         asked = isinstance(old, Tensor)
-        strange = not all(
-            bool(torch.isfinite(loss).all()) for loss in reply.payload if isinstance(loss, Tensor)
-        )
         return SwarmAcc(
             (*acc.clients, client),
             acc.samples + float(reply.weight),  # type: ignore[arg-type]  # every reply has one
             acc.losses + counted(new),
             _sum(acc.position_losses, counted(old)) if asked else None,
-            (*acc.nonfinite, client) if strange else acc.nonfinite,
+            acc.nonfinite if all_finite(reply.payload) else (*acc.nonfinite, client),
         )
 
     def finish(self, task: Task, state: SwarmState, acc: SwarmAcc, key: Key) -> tuple[SwarmState, Metrics]:
         """See `Method`."""
-        named = tuple(sorted({*state.nonfinite, *acc.nonfinite}))
-        state = state._replace(nonfinite=named)
-        known = state.losses if acc.position_losses is None else acc.position_losses
-        if state.epoch and acc.position_losses is None and set(acc.clients) != set(state.clients):
-            state = state._replace(clients=())  # somebody dropped out: ask again, for both
+        state = _noted(state, acc.nonfinite)
+        known, new = state.losses, acc.losses
+        if acc.position_losses is not None:
+            known = acc.position_losses
+            new = torch.where(known.isfinite(), new, math.inf)  # nothing to compare with: rejected
+            comparable = bool(known.isfinite().any(1).all())
+        else:
+            comparable = state.epoch == 0 or set(acc.clients) == set(state.clients)
+        if not comparable:
+            state = state._replace(clients=())  # nothing moves, and the next exchange asks for both
             return state, self._metrics(state)
         flock = _copied(state)
-        advance(self.rule, _words(state), state.epoch, flock, known.numpy(), acc.losses.numpy())
+        advance(self.rule, _words(state), state.epoch, flock, known.numpy(), new.numpy())
         state = _after(state, flock, 1)._replace(clients=acc.clients, samples=acc.samples)
         return state, self._metrics(state)
 
@@ -208,8 +210,8 @@ class Swarm(Method):
             for epoch in range(state.epoch, state.epoch + legs):
                 total = _judged(lands, flock, strange, counts, threads)
                 advance(self.rule, _words(state), epoch, flock, flock.losses, total)
-        named = {client for client, odd in zip(data, strange, strict=True) if odd}
-        state = _after(state, flock, legs)._replace(nonfinite=tuple(sorted({*state.nonfinite, *named})))
+        named = [client for client, odd in zip(data, strange, strict=True) if odd]
+        state = _noted(_after(state, flock, legs), named)
         return state, self._metrics(state)
 
     def model(self, state: SwarmState) -> Weights:
@@ -220,9 +222,10 @@ class Swarm(Method):
         return Weights({name: value.clone() for name, value in params.items()}, {})
 
     def _metrics(self, state: SwarmState) -> Metrics:
-        """Means over the problems; the loss is that of a sample."""
-        best = float(state.losses.min(1).values.mean()) / state.samples if state.samples else math.inf
-        metrics: dict[str, Any] = {"best_loss": best, **self.own_metrics(state)}
+        """Means over the problems, and where there are several the loss of each; of a sample, all of them."""
+        best = state.losses.min(1).values / (state.samples or math.nan)
+        metrics: dict[str, Any] = {"best_loss": float(best.mean()), **self.own_metrics(state)}
+        metrics |= {"problem_losses": best.tolist()} if len(best) > 1 else {}
         return metrics | ({"nonfinite_from": list(state.nonfinite)} if state.nonfinite else {})
 
     def own_metrics(self, state: SwarmState) -> Metrics:
@@ -256,12 +259,16 @@ def _judged(
         for i in range(first, last):
             found[i] = lands[i].losses(points)
 
-    in_threads(some, counts, threads)
+    in_threads(counts, threads, some, len(lands))
     total = np.zeros_like(flock.losses)
     for i, losses in enumerate(found):
         strange[i] |= not all_finite(losses)
         total += counted(losses).numpy()
     return total
+
+
+def _noted(state: SwarmState, nonfinite: Sequence[int]) -> SwarmState:
+    return state._replace(nonfinite=tuple(sorted({*state.nonfinite, *nonfinite})))
 
 
 def _sum(total: Tensor | None, losses: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def heat_map(
         axes.set_ylabel(titles[0])
         axes.set_xlabel(titles[1])
         bar = figure.colorbar(image, ax=axes, label=label, pad=0.02)
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
                 ink = "white" if norm(value) > 0.55 else "#1b1f24"  # on its own ground in every theme

@@ -59,6 +59,16 @@ class Table(NamedTuple):
         """Whether the paper has any of these numbers."""
         return any(cell.paper is not None for cell in self.cells)
 
+    @property
+    def beside(self) -> tuple[list[str], list[list[str]]] | None:
+        """Head and lines with the paper's numbers beside ours, for a table of one column."""
+        if len(self.columns) > 1:
+            return None
+        lines = [[cell.row, self.papers(cell), self.ours(cell)] for cell in self.cells]
+        if self.compares:
+            return [self.corner, "Paper", "Ours"], lines
+        return [self.corner, "Ours"], [[row, ours] for row, _, ours in lines]
+
     def find(self, row: str, column: str) -> Cell | None:
         """The cell in that place."""
         return next((cell for cell in self.cells if (cell.row, cell.column) == (row, column)), None)

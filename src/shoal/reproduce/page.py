@@ -9,40 +9,51 @@ from shoal.jobs import Job
 from shoal.report.blocks import Cell, badge, chart, document, folded, heading, note, table, toml
 from shoal.report.runs import brief, flatten, varying
 from shoal.report.table import human_seconds
+from shoal.reproduce import experiment
 from shoal.reproduce.experiment import Experiment, Outcome, Table
 from shoal.spec import to_table
 
 
-def page(experiment: Experiment, outcome: Outcome, result: Mapping[str, Any], jobs: Sequence[Job]) -> str:
+def page(performed: Experiment, outcome: Outcome, result: Mapping[str, Any], jobs: Sequence[Job]) -> str:
     """One HTML page without any outside part."""
     facts = {
-        "Paper": experiment.paper,
+        "Paper": performed.paper,
         **outcome.facts,
         "Runs": f"{len(jobs):,}",
         "Time": human_seconds(result["seconds"]),
     }
-    cards = "".join(chart(picture.figure, picture.title, picture.remark) for picture in outcome.pictures)
+    cards = [chart(picture.figure, picture.title, picture.remark) for picture in outcome.pictures]
+    around = "charts" if len(cards) > 1 else "narrow"
     body = [
         *(part for table in outcome.tables for part in _table(table)),
-        *([heading("Pictures"), f'<div class="charts">{cards}</div>'] if cards else []),
+        *([heading("Pictures"), f'<div class="{around}">{"".join(cards)}</div>'] if cards else []),
         *([heading("What to know"), *map(note, outcome.notes)] if outcome.notes else []),
         *_how(result, jobs),
     ]
     scale = badge(f"scale {result['scale']}", "good")
-    return document(f"{result['name']}: {experiment.summary}", "Reproduction", facts, scale, body)
+    return document(performed.summary, f"Reproduction: {result['name']}", facts, scale, body)
 
 
 def _table(shown: Table) -> list[str]:
-    head = [Cell(shown.corner, "text"), *map(Cell, shown.columns)]
-    lines = []
+    if shown.beside is not None:
+        head, lines = shown.beside
+        card = table(_line(head), [_line(line) for line in lines])
+        title = f"{shown.title}: {shown.columns[0]}"
+        return [heading(title), f'<div class="narrow">{card}</div>', note(shown.remark)]
+    rows = []
     for row in shown.rows:
         found = [shown.find(row, column) for column in shown.columns]
-        lines.append([Cell(row, "text"), *(_cell(shown, cell) for cell in found)])
+        rows.append([Cell(row, "text"), *(_cell(shown, cell) for cell in found)])
+    card = table(_line([shown.corner, *shown.columns]), rows)
     legend = "Ours; below it the paper's." if shown.compares else ""
-    return [heading(shown.title), table(head, lines), note(f"{legend} {shown.remark}".strip())]
+    return [heading(shown.title), card, note(f"{legend} {shown.remark}".strip())]
 
 
-def _cell(shown: Table, cell: Any) -> Cell:
+def _line(texts: Sequence[str]) -> list[Cell]:
+    return [Cell(texts[0], "text"), *map(Cell, texts[1:])]
+
+
+def _cell(shown: Table, cell: experiment.Cell | None) -> Cell:
     if cell is None:
         return Cell("")
     return Cell(shown.ours(cell), more=shown.papers(cell) if shown.compares else "")

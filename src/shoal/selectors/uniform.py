@@ -35,7 +35,7 @@ class Uniform(Selector):
         """See `Selector`."""
         size = min(self.size(len(available)), len(available))
         picked = key.numpy().choice(len(available), size, replace=False, shuffle=False)
-        return Cohort(tuple(sorted(available[int(i)] for i in picked)), {}, len(available))
+        return Cohort(tuple(sorted(available[i] for i in picked.tolist())), {}, len(available))
 
     def size(self, population: int) -> int:
         """How many of a population take part: a tenth unless the spec says otherwise."""
