@@ -66,7 +66,8 @@ def _eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, ascending, and eigenvectors."""
     try:
         squares, vectors = torch.linalg.eigh(gram)
-    except torch.linalg.LinAlgError:  # in float32 it may not converge, as with one value far above many zeros
+    # in float32 it may not converge, as with one value far above many zeros
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         squares, vectors = torch.linalg.eigh(gram.double())
     return squares.to(gram.dtype), vectors.to(gram.dtype)
 
