@@ -97,12 +97,9 @@ def layer_weights(norms: Mapping[str, Tensor], buffers: Collection[str]) -> dict
         if not names:
             continue
         energy = torch.stack([norms[name].square() for name in sorted(names)])
-        share = (energy / energy.sum(0).clamp(min=torch.finfo(torch.float64).tiny)).quantile(0.5, dim=1)
-        total = float(share.sum())
-        even = torch.full_like(share, 1 / len(share))
-        counts |= dict(
-            zip(sorted(names), (portion * (share / total if total else even)).tolist(), strict=True)
-        )
+        share = (energy / _positive(energy.sum(0))).quantile(0.5, dim=1)
+        share = share / share.sum() if bool(share.any()) else torch.full_like(share, 1 / len(share))
+        counts |= dict(zip(sorted(names), (portion * share).tolist(), strict=True))
     total = sum(counts.values())
     return {name: counts[name] / total for name in norms}
 

@@ -112,7 +112,7 @@ def quantile(values: Tensor, counts: Tensor, level: float) -> float:
 
 
 def shortened(rows: Tensor, counts: Tensor) -> Tensor:
-    """[n] in (0, 1]: what makes each row [n, numbers] no longer than `LONGEST` times the median of those who count."""
+    """[n] in (0, 1]: factors that make no row [n, numbers] longer than `LONGEST` times the usual."""
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     limit = LONGEST * quantile(norms, counts, 0.5)
     return torch.where(norms > limit, limit / norms, 1.0)
