@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from reproduce.tiny import accuracy, dies, fails, job
+import torch
+from reproduce.tiny import accuracy, dies, fails, job, product
 from toy import spec
 
 import shoal
@@ -37,6 +38,17 @@ def test_answers_are_those_of_plain_runs_in_any_number_of_processes(tmp_path):
         assert answers[one.name] == {"accuracies": [r["accuracy"] for r in records], "nan": None}
     assert played(jobs, tmp_path / "one", workers=1)[0] == answers
     assert multiprocessing.active_children() == []
+
+
+def test_a_parent_that_computed_with_threads_does_not_block_its_jobs(tmp_path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        torch.ones(512, 512) @ torch.ones(512, 512)  # the threads exist from now on, but not in a fork
+        answers, _ = played([Job("large", spec(rounds=1), product)], tmp_path, workers=1)
+    finally:
+        torch.set_num_threads(before)
+    assert answers == {"large": 512.0}
 
 
 def test_a_job_is_an_ordinary_run_directory_on_one_worker(tmp_path):

@@ -20,6 +20,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from shoal.core.errors import SpecError, StageError
 from shoal.directory import RunDirectory, to_json, write_whole
 from shoal.engines.local import cores
@@ -145,6 +147,7 @@ def _serve(folder: Path, pipe: Connection, inherited: Sequence[Connection]) -> N
         connection.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     die_with_parent()
+    torch.set_num_threads(1)  # the threads that the parent may have had are not in this process
     with suppress(EOFError, OSError):
         while True:
             pipe.send(_done(pipe.recv(), folder, lambda record: pipe.send(Tick())))

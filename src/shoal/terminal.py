@@ -88,9 +88,9 @@ def show_table(title: str | None, head: Sequence[str], rows: Sequence[Sequence[s
         box=SIMPLE_HEAD,
     )
     for position in range(len(rows[0]) if rows else len(head)):
-        numeric = bool(rows) and all(not row[position][:1].isalpha() for row in rows)
-        name = head[position] if head else ""
         first = position == 0
+        numeric = not first and bool(rows) and all(not row[position][:1].isalpha() for row in rows)
+        name = head[position] if head else ""
         table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=first)
     for row in rows:
         table.add_row(*row)

@@ -123,6 +123,12 @@ def test_velocities_and_step_sizes_stay_numbers():
         assert swarm.step_sizes.tolist() == [HUGE]
 
 
+def test_a_classical_particle_beyond_all_numbers_comes_back():
+    swarm = flock([[[1.0, 2.0]]], [[5.0, 6.0]], velocities=[[[1e308, 1.0]]], candidates=[[[1e308, 3.0]]])
+    move(swarm, Rule(PSO, 1.0, 0.0, 0.0, 1, False, 1.0))
+    assert swarm.candidates.tolist() == [[[1.0, 4.0]]]
+
+
 def triangles(clients, dimension):
     draw = KEY.fold("triangles").numpy()
     return np.triu(draw.normal(size=(clients, dimension + 1, dimension + 1)))

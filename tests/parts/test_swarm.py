@@ -213,6 +213,7 @@ def test_recorded_numbers_are_means_over_samples_and_problems(name):
     assert all(value.dtype == torch.float64 for value in model.params.values())
     losses = task.losses(model, dataset.x_train, dataset.y_train)
     assert metrics["best_loss"] == pytest.approx(float(losses.mean()), rel=1e-12)
+    assert metrics["problem_losses"] == pytest.approx(losses.mean(0).tolist(), rel=1e-12)
     if name == "fsi":
         assert metrics["step_size"] == float(state.step_sizes.mean())
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from toy import spec
 
 from shoal.jobs import Job
@@ -53,3 +54,8 @@ TINY = Experiment(
     {"quick": partial(performed, seeds=3), "machine": partial(performed, seeds=4)},
 )
 CATALOGUE = {"toy-table0": TINY}
+
+
+def product(result: Result) -> float:
+    """A product large enough for torch to spread it over threads, if it may."""
+    return float((torch.ones(512, 512) @ torch.ones(512, 512))[0, 0])

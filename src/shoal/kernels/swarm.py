@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, types, uint64
 
-from shoal.kernels.jit import Index, Word, given, inner, kernel
+from shoal.kernels.jit import Index, Word, inner, kernel
 from shoal.kernels.philox import FOLD_INT, fold_one, reals
 
 FSI, PSO = 0, 1
@@ -88,7 +88,8 @@ def _fly(
 ) -> None:  # fmt: skip
     """New velocities and candidates of one coordinate. Loops are short of arrays, to be vectorised.
 
-    A velocity that has grown beyond all numbers becomes 0: what it is multiplied with never heals it.
+    A velocity that has grown beyond all numbers becomes 0, and a particle that has flown there is back at
+    its best: nothing that is added or multiplied would heal them.
     """
     inertia, first, second = rule.inertia, rule.first, rule.second
     if rule.kind == FSI:
@@ -105,7 +106,8 @@ def _fly(
             v = velocities[s] + second * r2[s] * (best - candidates[s])
             velocities[s] = v if abs(v) <= _LARGEST else 0.0
         for s in range(particles.size):
-            candidates[s] += velocities[s]
+            x = candidates[s] + velocities[s]
+            candidates[s] = x if abs(x) <= _LARGEST else particles[s]
 
 
 class _Scratch(NamedTuple):

@@ -13,7 +13,7 @@ coordinate of each particle. The server knows the losses as sums of the clients'
 sent are the x_s, and what is remembered are the b_s.
 
 Departures: particles start at rest, in [0, `initial_range`), as those of FSI do. A velocity beyond the
-largest number becomes 0.
+largest number becomes 0, and a particle there is put back to its best.
 """
 
 from __future__ import annotations

@@ -58,8 +58,18 @@ def spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
         values = matrix.new_full((side,), peak if peak == 0 else math.nan)
         return torch.eye(side, dtype=matrix.dtype, device=matrix.device), values
     wide = _wide(matrix) / peak  # so that no square overflows
-    squares, vectors = torch.linalg.eigh(wide @ wide.T)
+    squares, vectors = _eigen(wide @ wide.T)
     return vectors.flip(1), peak * squares.clamp(min=0).sqrt().flip(0)
+
+
+def _eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and eigenvectors."""
+    try:
+        squares, vectors = torch.linalg.eigh(gram)
+    # in float32 it may not converge, as with one value far above many zeros
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        squares, vectors = torch.linalg.eigh(gram.double())
+    return squares.to(gram.dtype), vectors.to(gram.dtype)
 
 
 def factored(matrix: Tensor, rank: int) -> Factors:

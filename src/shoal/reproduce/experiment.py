@@ -78,13 +78,18 @@ class Table(NamedTuple):
         if cell.ours is None:
             return NOTHING
         if cell.std is None or cell.std < 0.5 * 10**-self.decimals:
-            return f"{cell.ours:.{self.decimals}f}"
+            return self._plain(cell.ours)
         places = min(max(1 - math.floor(math.log10(cell.std)), 0), self.decimals)
         return f"{cell.ours:.{places}f} ± {cell.std:.{places}f}"
 
     def papers(self, cell: Cell) -> str:
         """The paper's number as text."""
-        return NOTHING if cell.paper is None else f"{cell.paper:.{self.decimals}f}"
+        return NOTHING if cell.paper is None else self._plain(cell.paper)
+
+    def _plain(self, value: float) -> str:
+        """With the table's decimals, as long as these are not more than seven digits in all."""
+        whole = len(f"{abs(value):.0f}")
+        return f"{value:.{min(self.decimals, max(7 - whole, 0))}f}"
 
 
 class Picture(NamedTuple):

@@ -116,10 +116,13 @@ def table1(play: Play, *, epochs: int, seeds: int, seeds_without_mutation: int) 
             decimals=6,
         ),
     ]
+    mixed = [c for c, pair in zip(tables[0].cells, pairs, strict=True) if sum(pair) < 1]
+    lower = sum(c.ours is not None and c.paper is not None and c.ours < c.paper for c in mixed)
     notes = (
         "Without mutation (w1 + w2 = 1) a swarm either comes to least squares or freezes on the way; with "
         "it, the error depends on the seed. The paper shows one run a cell, without a seed: only the "
         "benchmark and its three cells of 23.1956 can be compared digit by digit.",
+        f"With mutation our error is below the paper's in {lower} of {len(mixed)} cells.",
     )
     return Outcome(tables, notes=notes, facts=_facts(epochs))
 
