@@ -135,9 +135,10 @@ def test_ranks_follow_scores_and_stay_in_bounds():
     [{"alpha1": 0.0, "alpha2": 0.0, "alpha3": 0.0}, {"temperature": float("inf")}],
     ids=["alphas", "hot"],
 )
-def test_with_nothing_looked_at_it_is_fedavg(off, norm):
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_with_nothing_looked_at_it_is_fedavg(off, norm, adaptive):
     task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
-    method = {"name": "dsvd", "aggregate": "full", "adaptive": False, **off}
+    method = {"name": "dsvd", "aggregate": "full", "adaptive": adaptive, **off}
     first, second = (played(m, task=task).state.model for m in (method, UNIFORM))
     for part, twin in zip(first, second, strict=True):
         for name, value in twin.items():

@@ -80,5 +80,6 @@ def test_evidence_adds_up_and_fades():
 
 def test_no_update_is_longer_than_three_times_the_usual():
     rows = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 600.0], [1e30, 0.0]])
-    factors = shortened(rows, doubles(1, 1, 1, 0, 0))
+    factors = shortened(rows, doubles(1, 1, 1, 0, 0), 3.0)
     assert factors.tolist() == pytest.approx([1.0, 1.0, 1.0, 0.01, 6e-30])
+    assert shortened(rows, doubles(1, 1, 1, 0, 0), float("inf")).tolist() == [1.0] * 5

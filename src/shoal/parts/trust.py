@@ -45,7 +45,7 @@ SHARPNESS = 2.0  # how fast trust falls beyond
 MEMORY = 0.7  # what is left of the evidence one round later
 NEAR = 0.5  # of the usual distance: what lies within has a share in a copy
 STEPS = 5  # of asking those who are trusted whom they trust
-TEMPERATURE = 0.02  # the default, at which copies count just once
+TEMPERATURE = 0.02  # the default; the hotter, the less is made of copies and of lengths
 LONGEST = 3.0  # median lengths that an update may have
 UPPER = 0.84  # a normal variable is one deviation above its median here
 
@@ -63,7 +63,7 @@ def trusted(
 ) -> tuple[Tensor, Tensor]:
     """[n] float64 each: the weights, sum 1, and the evidence against each client, given that of the past."""
     copied = copies(-similar.updates)
-    once = copied.sum(1) ** -min(1.0, TEMPERATURE / temperature if sum(alphas) else 0.0)
+    once = copied.sum(1) ** -strictness(alphas, temperature)
     others = 1 - copied
     weights, evidence = once, past
     for step in range(STEPS):
@@ -75,6 +75,11 @@ def trusted(
         evidence = MEMORY * past + SHARPNESS * new
         weights = once * (evidence - evidence.max()).exp()
     return weights / weights.sum(), evidence
+
+
+def strictness(alphas: Sequence[float], temperature: float) -> float:
+    """In [0, 1]: 1 at the default temperature, 0 where it is infinite or nothing is looked at."""
+    return min(1.0, TEMPERATURE / temperature) if any(alphas) else 0.0
 
 
 def copies(distances: Tensor) -> Tensor:
@@ -111,10 +116,10 @@ def quantile(values: Tensor, counts: Tensor, level: float) -> float:
     return float(ordered[before] + share * (ordered[after] - ordered[before]))
 
 
-def shortened(rows: Tensor, counts: Tensor) -> Tensor:
-    """[n] in (0, 1]: factors that make no row [n, numbers] longer than `LONGEST` times the usual."""
+def shortened(rows: Tensor, counts: Tensor, longest: float) -> Tensor:
+    """[n] in (0, 1]: factors that make no row [n, numbers] longer than so many times the usual."""
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    limit = LONGEST * quantile(norms, counts, 0.5)
+    limit = longest * quantile(norms, counts, 0.5)
     return torch.where(norms > limit, limit / norms, 1.0)
 
 
@@ -166,6 +171,11 @@ class Similarity(Gathering):
         if not 0 < self.rank <= 1:
             raise SpecError(f"rank must be in (0, 1], got {self.rank:g}; it is a share of the largest rank")
 
+    @property
+    def alphas(self) -> tuple[float, float, float]:
+        """Of directions, sizes and whole updates."""
+        return (self.alpha1, self.alpha2, self.alpha3)
+
     def init(self, model: Weights) -> Evidence:
         """See `Aggregator`."""
         return Evidence({})
@@ -181,14 +191,14 @@ class Similarity(Gathering):
         shares = weights * gathered.weights
         shares = shares / shares.sum()
         if self.adaptive and not self.literal:
-            shares = shares * shortened(gathered.rows, shares)
+            strict = strictness(self.alphas, self.temperature)
+            shares = shares * shortened(gathered.rows, shares, LONGEST / strict if strict else torch.inf)
         return state.updated(gathered.ids, evidence), Outcome(gathered.combined(shares), shares)
 
     def weigh(
         self, updates: Mapping[str, Tensor], ranks: Sequence[float], past: Tensor, buffers: Any = ()
     ) -> tuple[Tensor, Tensor]:
         """Weights and evidence for updates [clients, *shape], by tensor."""
-        alphas = (self.alpha1, self.alpha2, self.alpha3)
         mine = {name: value for name, value in updates.items() if name not in buffers}
         similar = similarities(
             mine if self.literal else updates,
@@ -198,5 +208,5 @@ class Similarity(Gathering):
             buffers=[name for name in updates if name in buffers],
         )
         if self.adaptive and not self.literal:
-            return trusted(similar, alphas, self.temperature, past)
-        return softmax_weights(similar, alphas, self.temperature), past
+            return trusted(similar, self.alphas, self.temperature, past)
+        return softmax_weights(similar, self.alphas, self.temperature), past
