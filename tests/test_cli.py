@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from toy import table
+from toy import heeds_ctrl_c, table
 
 import shoal
 from shoal import cli
@@ -203,7 +203,14 @@ def test_ctrl_c_ends_a_run_without_losing_it(tmp_path):
     code = "from shoal.cli import main; main()"
     command = [sys.executable, "-c", code, "run", "toy.toml", "--out", "here"]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heeds_ctrl_c,
+    )
     deadline = time.monotonic() + 60
     rounds = tmp_path / "here" / "rounds.jsonl"
     while not rounds.exists() or len(rounds.read_bytes().splitlines()) < 2:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from reproduce.tiny import accuracy, dies, fails, job, product
-from toy import spec
+from toy import heeds_ctrl_c, spec
 
 import shoal
 from shoal.core.errors import SpecError, StageError
@@ -133,12 +133,17 @@ def test_nobody_stays_behind(tmp_path, blow):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        preexec_fn=heeds_ctrl_c,
     )
-    workers = [int(pid) for pid in process.stdout.readline().split()]
-    assert len(workers) == 2
-    process.send_signal(blow)
-    process.wait(timeout=60)
-    process.stdout.close()
+    try:
+        workers = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(workers) == 2
+        process.send_signal(blow)
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
     deadline = time.monotonic() + 60
     while any(alive(pid) for pid in workers):
         assert time.monotonic() < deadline

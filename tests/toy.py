@@ -5,6 +5,7 @@ Specs name its functions as `toy:blobs` and so on, just as a user's specs name a
 
 from __future__ import annotations
 
+import signal
 from typing import Any, Literal
 
 import numpy as np
@@ -68,7 +69,7 @@ def table(method: Any = "fedavg", legs: int = 4, **changes: Any) -> dict[str, An
         "rounds": 3,
         "task": {"dataset": "toy:blobs", "model": "toy:net"},
         "partition": {"kind": "dirichlet", "clients": 8, "beta": 0.5, "min_size": 5},
-        "selector": {"name": "uniform", "count": 4},
+        "selector": {"count": 4},  # uniform, unless the method brings its own
         "method": method,
         "local": {"lr": 0.1, "batch": 8, "epochs": 2},
         "evaluate": {"every": 0},
@@ -139,3 +140,8 @@ def on_quadratics(method: Any, rounds: int, lr: float, steps: int, momentum: flo
     )
     state = play(made, rounds).state
     return float(made.federation.method.model(state).params["weight"])
+
+
+def heeds_ctrl_c() -> None:
+    """For a new process: a shell that starts tests in the background lets them ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

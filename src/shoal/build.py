@@ -26,7 +26,7 @@ from shoal.evaluation import Judge
 from shoal.kernels.dense import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
-from shoal.models.layers import batch_norms, noise_shapes, own_dropout
+from shoal.models.layers import batch_norms, last_linear, noise_shapes, own_dropout
 from shoal.spec import DATASET, MODEL, EngineSpec, Spec, TaskSpec
 
 
@@ -50,6 +50,13 @@ def build(spec: Spec) -> Setup:
     key = Key.from_seed(spec.seed)
     method = as_method(spec.method)
     _check_model(task, method)
+    method.check(task)
+    if spec.selector.by_samples and getattr(method, "weights", "uniform") == "samples":
+        warnings.warn(
+            "the selector draws clients by their samples, and the mean counts these once more; "
+            'for an unbiased one set method.weights = "uniform"',
+            stacklevel=2,
+        )
     if method.needs_exact and not spec.codec.transparent:
         warnings.warn(f"with a lossy codec {method.needs_exact} in {spec.method_name}", stacklevel=2)
     holdings = Simulated(dataset, shards, key.fold("holdings"))
@@ -142,15 +149,10 @@ def make_task(spec: TaskSpec, dataset: Dataset, device: str = "cpu") -> Task:
     if (loss == "squared_error") != (dataset.classes == 0):
         kind = "a regression" if dataset.classes == 0 else f"a task of {dataset.classes} classes"
         raise SpecError(f"task.loss = {loss!r} does not fit {dataset.name}, {kind}; leave it out")
-    return Task(
-        build,
-        loss,
-        dataset.classes,
-        noise_shapes(probe, dataset.shape),
-        batch_norms(probe),
-        device,
-        plan_of(probe, dataset.shape, loss) if device == "cpu" else None,
-    )
+    with stage(f"task.model: {builder.__name__}", None, 0):
+        noise, last = noise_shapes(probe, dataset.shape), last_linear(probe, dataset.shape)
+    dense = plan_of(probe, dataset.shape, loss) if device == "cpu" else None
+    return Task(build, loss, dataset.classes, noise, batch_norms(probe), device, dense, last)
 
 
 def _module(

@@ -131,7 +131,12 @@ def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalog
     """`value` as the wanted type, or an error that says what it should be."""
     origin, options = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
-        (inner,) = (option for option in options if option is not type(None))
+        inner, *words = (option for option in options if option is not type(None))
+        known = [word for literal in words for word in typing.get_args(literal)]
+        if isinstance(value, str) and known:  # a number, or one of some words
+            if value not in known:
+                raise SpecError(f"{path} must be {_spoken(inner)} or {' or '.join(known)}; got {value!r}")
+            return value
         return convert(value, inner, path, catalogues)
     if origin is Literal:
         if value not in options or isinstance(value, bool):

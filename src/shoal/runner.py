@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from shoal.build import Setup, build
@@ -148,7 +149,8 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     keep_freed_memory()
     try:
-        yield
+        with threadpool_limits(1, "blas"):  # NumPy's
+            yield
     finally:
         torch.set_num_threads(before)
 

@@ -186,7 +186,10 @@ def from_table(table: Mapping[str, Any]) -> Spec:
     for name in table:
         if name not in known:
             raise unknown(name, name, known, "key")
-    values: dict[str, Any] = {}
+    method = _method(table.get("method", "fedavg"), table.get("local"))
+    if method.selector and isinstance(table.get("selector", {}), dict):
+        table = {**table, "selector": {"name": method.selector, **table.get("selector", {})}}
+    values: dict[str, Any] = {"method": method}
     for name, value in table.items():
         if name == "task":
             values[name] = _task(value)
@@ -197,7 +200,6 @@ def from_table(table: Mapping[str, Any]) -> Spec:
             if isinstance(value, dict):  # a part's own fields may be given without its name
                 value = {**tagged(argument.default, CATALOGUES), **value}
             values[name] = convert(value, argument.type, name, CATALOGUES)
-    values["method"] = _method(table.get("method", "fedavg"), table.get("local"))
     return Spec(**values)
 
 
@@ -283,10 +285,15 @@ def _of_another_kind(table: Table, catalogue: Catalogue, name: Any) -> Table:
 
 
 def with_method(table: Table, name: str) -> Table:
-    """The table with another method: its own fields stay only if it is the one that was there."""
+    """The table with another method: its own fields stay only if it is the one that was there.
+
+    A method that needs a selector of its own brings it along.
+    """
     method = table.get("method", {})
     same = isinstance(method, dict) and method.get("name", "fedavg") == name
-    return {**table, "method": {**(method if same else {}), "name": name}}
+    table = {**table, "method": {**(method if same else {}), "name": name}}
+    selector = getattr(choose(METHOD, name, "method.name"), "selector", "")
+    return with_settings(table, [f"selector.name={selector}"]) if selector and not same else table
 
 
 def _copied(value: Any) -> Any:

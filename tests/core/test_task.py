@@ -80,5 +80,24 @@ def test_noise_is_drawn_from_the_key():
     assert not torch.equal(first["1.noise"], other["1.noise"])
 
 
+@pytest.mark.parametrize("model", ["linear", "mlp", "toy:net", "toy:dropping"])
+def test_the_head_of_the_features_is_the_model(model):
+    task = task_of(model)
+    weights, x = task.init(KEY), blobs().x_test
+    features = task.features(weights, x)
+    assert features.shape == (160, task.width)
+    torch.testing.assert_close(task.head(weights.params, features), task.forward(weights, x)[0])
+
+
+def test_heads_of_several_clients_at_once():
+    task = task_of("toy:net")
+    clients = [task.init(KEY.fold(client)).params for client in range(3)]
+    features = KEY.fold("features").uniform((5, task.width))
+    stacked = {name: torch.stack([params[name] for params in clients]) for name in task.head_names}
+    assert task.head_names == ("3.weight", "3.bias")
+    for params, outputs in zip(clients, task.head(stacked, features), strict=True):
+        torch.testing.assert_close(outputs, task.head(params, features))
+
+
 def test_the_toy_spec_resolves():
     assert spec().task.options == {"norm": "none"}

@@ -76,3 +76,11 @@ def test_rows_that_are_not_finite_are_found(strange, place):
 def test_no_rows_and_empty_rows():
     assert fold.row_finite(np.zeros((0, 5), np.float32)).shape == (0,)
     assert fold.row_finite(np.zeros((2, 0), np.float32)).tolist() == [True, True]
+
+
+@pytest.mark.parametrize("params", [0, 1, 20_001])
+def test_what_a_client_was_sent_counts_with_the_roundings_of_doubles(params):
+    acc, (value, sent, update), _ = problem(3, params)
+    expected = acc + 0.3 * ((sent.astype(np.float64) - value) + update)
+    fold.add_offset(acc, value, sent, update, 0.3)
+    assert np.array_equal(bits(acc), bits(expected))

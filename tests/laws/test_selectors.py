@@ -1,18 +1,34 @@
 """Laws that every selector of the catalogue keeps."""
 
+import numpy as np
 import pytest
+import torch
 from toy import KEY
 
-from shoal.core.types import Reply
+from shoal.core.data import NO_PLAN, Data
+from shoal.core.types import ModelUpdate, Reply, Weights
 from shoal.selectors import SELECTORS
 
+EVERY = pytest.mark.parametrize("name", SELECTORS)
+AVAILABLE = pytest.mark.parametrize("available", [range(1), range(20), (3, 5, 9, 100), range(7, 400, 3)])
 
-@pytest.mark.parametrize("name", SELECTORS)
-@pytest.mark.parametrize("available", [range(1), range(20), (3, 5, 9, 100), range(7, 1000, 3)])
-def test_only_available_clients_none_twice_same_key_same_cohort(name, available):
+
+def holding(count):
+    """The data of a client with so many samples."""
+    return Data(torch.zeros(count, 2), torch.zeros(count), np.arange(count), np.array([count]), NO_PLAN, 2)
+
+
+@EVERY
+@AVAILABLE
+@pytest.mark.parametrize("reply", ["nothing", "update"])
+@pytest.mark.parametrize("profiled", [False, True])
+def test_only_available_clients_none_twice_same_key_same_cohort(name, available, reply, profiled):
     selector = SELECTORS[name]()
     state = selector.init()
-    for draw in range(5):
+    if profiled:
+        profiles = {client: selector.profile(holding(1 + client % 7)) for client in available}
+        state = selector.admit(state, profiles)
+    for draw in range(4):
         cohort = selector.select(state, available, KEY.fold(draw))
         assert cohort.ids
         assert len(set(cohort.ids)) == len(cohort.ids)
@@ -21,4 +37,6 @@ def test_only_available_clients_none_twice_same_key_same_cohort(name, available)
         assert all(len(values) == len(cohort.ids) for values in cohort.settings.values())
         assert cohort == selector.select(state, available, KEY.fold(draw))
         for client in cohort.ids:
-            state = selector.observe(state, client, Reply((), None, {}), 0.1)
+            update = Weights({"w": KEY.fold(client, draw).uniform((3,))}, {})
+            payload = () if reply == "nothing" else ModelUpdate(update)
+            state = selector.observe(state, client, Reply(payload, None, {}), 0.1)

@@ -11,6 +11,7 @@ from shoal.models.layers import (
     batch_norms,
     chain,
     dropouts,
+    last_linear,
     noise_shapes,
     norm2d,
     own_dropout,
@@ -238,3 +239,31 @@ def test_batch_norm_of_several_clients_at_once():
     assert not torch.allclose(after["bn1.running_mean"][0], after["bn1.running_mean"][1])
     assert after["bn1.num_batches_tracked"].tolist() == [1, 1]
     assert module.bn1.num_batches_tracked.item() == 0  # the module itself saw nothing
+
+
+class Twice(nn.Module):
+    """Ends in something that is no layer's output."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return 2 * self.fc(x)
+
+
+def test_the_last_linear_layer():
+    assert last_linear(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,)) == "2."
+    assert last_linear(nn.Sequential(nn.Sequential(nn.Linear(4, 5)), nn.Identity()), (4,)) == "0.0."
+    assert last_linear(nn.Linear(4, 3), (4,)) == ""
+    assert last_linear(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), (4,)) is None
+    assert last_linear(Twice(), (4,)) is None
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_ends_in_fc(name):
+    with KEY.seeded():
+        module = MODELS[name]((3, 32, 32), 10).train()
+    assert last_linear(module, (3, 32, 32)) == "fc."
+    assert module.training
+    assert not any(part._forward_hooks for part in module.modules())

@@ -236,6 +236,13 @@ def test_an_aggregator_serves_any_method_and_records_weights(name):
     assert isinstance(made.federation.method.aggregator, AGGREGATORS[name])
 
 
+def test_where_every_client_is_sent_another_model():
+    made = setup({"name": "fedmut", "aggregator": {"name": "krum", "f": 1}}, selector="all")
+    progress, _ = advance(made.federation, start(made.federation))
+    _, record = advance(made.federation, progress)
+    assert sorted(record.metrics["weights"].values()) == [0.0] * 7 + [1.0]
+
+
 @pytest.mark.parametrize(
     "method",
     [

@@ -1,13 +1,16 @@
 """The experiments of Federated Swarm Intelligence, at a size of a second or two."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 
 import shoal
 from shoal.build import deal
 from shoal.jobs import crew, work
 from shoal.reproduce import EXPERIMENTS
-from shoal.reproduce.fsi_digits import FAR, OURS, PAPER_DIGITS, learned
+from shoal.reproduce.fsi_digits import FAR, OURS, PAPER_DIGITS, confusion_of, learned
 from shoal.reproduce.fsi_houses import (
     FIXED_STEPS,
     PAPER_COEFFICIENTS,
@@ -70,7 +73,8 @@ def test_figure8_holds_the_fixed_steps_fixed(play):
         return play(jobs)
 
     outcome = figure8(watched, epochs=200, seeds=2, points=4)
-    assert len(outcome.tables[0].cells) == 1 + len(FIXED_STEPS)
+    assert len(outcome.tables[0].rows) == 1 + len(FIXED_STEPS)
+    assert outcome.tables[0].columns == ["test MSE", "training MSE"]
     for spec in specs[2:]:
         steps = {record["step_size"] for record in shoal.run(spec).records}
         assert steps == {spec.method.alpha}
@@ -89,6 +93,16 @@ def test_digits(play):
     assert [picture.name for picture in outcome.pictures] == ["figure9", "figure10"]
     names = [text.get_text() for text in outcome.pictures[1].figure.axes[0].texts]
     assert sorted(names) == [f"model {digit}" for digit in range(10)]
+
+
+def test_large_outputs_are_still_told_apart():
+    """In float32 the sigmoids of 20 and of 30 are both 1, and the first class would win."""
+    model = torch.nn.Linear(1, 2)
+    model.load_state_dict({"weight": torch.tensor([[20.0], [30.0]]), "bias": torch.zeros(2)})
+    x, y = torch.ones(3, 1), torch.tensor([1, 1, 0])
+    data = shoal.Dataset("two", x, y, x, y, classes=2)
+    result = SimpleNamespace(dataset=data, model=lambda: model, records=[{"problem_losses": [0.5, 0.25]}])
+    assert confusion_of(result) == {"confusion": [[0, 1], [0, 2]], "losses": [[0.5, 0.25]]}
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name.startswith("fsi-")])

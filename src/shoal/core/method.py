@@ -42,10 +42,13 @@ class Method(ABC):
     maps: ClassVar[bool] = False  # whether `client_update` runs under `vmap`: it only trains, on `data.train`
     asks_profile: ClassVar[bool] = False  # whether clients are profiled when they arrive
     needs_exact: ClassVar[str] = ""  # what a lossy codec would break, if anything
-    may_be_nonfinite: ClassVar[frozenset[str]] = (
-        frozenset()
-    )  # fields of the payload that `finish` checks itself
+    # fields of the payload that `fold` checks itself
+    may_be_nonfinite: ClassVar[frozenset[str]] = frozenset()
     takes_buffers: ClassVar[bool] = True  # whether it can learn a model with BatchNorm or other buffers
+    selector: ClassVar[str] = ""  # the name of the one that it needs, where a spec names none
+
+    def check(self, task: Task) -> None:  # noqa: B027  # most methods suit every task
+        """Raise `SpecError` if this task cannot be learned so."""
 
     # ---- server
 
@@ -148,6 +151,8 @@ class Method(ABC):
 
 class Recipe(ABC):
     """A method that is another one with its slots filled."""
+
+    selector: ClassVar[str] = ""  # see `Method`
 
     @abstractmethod
     def method(self) -> Method:

@@ -18,6 +18,7 @@ class Selector(ABC):
 
     asks_profile: ClassVar[bool] = False  # whether clients are profiled when they arrive
     observes: ClassVar[bool] = True  # whether it wants to hear of every accepted reply
+    by_samples: ClassVar[bool] = False  # whether clients are drawn by their samples, and so must count alike
 
     def init(self) -> Any:
         """What is remembered before the first round."""
@@ -33,7 +34,10 @@ class Selector(ABC):
 
     @abstractmethod
     def select(self, state: Any, available: Population, key: Key) -> Cohort:
-        """The cohort of a round: available clients, none twice."""
+        """The cohort of a round: available clients, none twice.
+
+        The setting `count` of a client that was drawn several times says how often; it trains once.
+        """
 
     def observe(self, state: Any, client: int, reply: Reply, seconds: float) -> Any:
         """Take note of an accepted reply and the time it took, if it `observes`."""

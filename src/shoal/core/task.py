@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from shoal.core.data import Data
+from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.types import Weights
 from shoal.kernels.dense import DensePlan
@@ -105,6 +106,7 @@ class Task:
     batch_norms: tuple[str, ...] = ()  # modules whose statistics come from the batch
     device: str = "cpu"
     dense: DensePlan | None = None  # set where the compiled kernels can train the model
+    last: str | None = None  # how names of the last linear layer's parameters begin; None: there is none
     root: Data | None = None  # clean samples of the server's own, for methods that ask for them
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
@@ -152,6 +154,51 @@ class Task:
             )
         values = {**weights.params, **weights.buffers, **(noise or {})}
         return functional_call(self._modules[train], values, (x,)), weights.buffers
+
+    def features(self, weights: Weights, x: Tensor) -> Tensor:
+        """[n, width]: what enters the last layer, with the model in evaluation mode."""
+        found: list[Tensor] = []
+        layer = self._modules[False].get_submodule(self._last.removesuffix("."))
+        hook = layer.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
+        try:
+            self.forward(weights, x)
+        finally:
+            hook.remove()
+        return found[0]
+
+    def head(self, params: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        """[n, heads]: the outputs of the last layer; with stacked parameters [clients, n, heads]."""
+        outputs = features @ params[f"{self._last}weight"].mT
+        bias = params.get(f"{self._last}bias")
+        return outputs if bias is None else outputs + bias.unsqueeze(-2)
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """The names of the last layer's parameters."""
+        return tuple(name for name in self._shapes if name.startswith(self._last))
+
+    @property
+    def width(self) -> int:
+        """How many features enter the last layer."""
+        return self._shapes[f"{self._last}weight"][1]
+
+    @property
+    def _last(self) -> str:
+        assert self.last is not None, "see check_head"
+        return self.last
+
+    def check_head(self, whom: str) -> None:
+        """Raise `SpecError` if the model does not end in a linear layer."""
+        if self.last is None:
+            raise SpecError(
+                f"{whom} needs a model whose outputs are those of a linear layer; "
+                "end it in nn.Linear, or choose one of `shoal models`"
+            )
+
+    def check_softmax(self, whom: str) -> None:
+        """Raise `SpecError` if the outputs are not the logits of classes."""
+        if self.loss != "cross_entropy":
+            raise SpecError(f"{whom} needs classes and the loss cross_entropy, got {self.loss}")
 
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """[n, heads]: the loss of each sample in each head, with the model in evaluation mode."""

@@ -48,6 +48,17 @@ def weighted_sum(
     _weighted_sum(acc, rows, weights, first, last)
 
 
+@kernel(
+    types.void(float64[::1], given(float32, 1), given(float32, 1), given(float32, 1), float64),
+)
+def add_offset(
+    acc: np.ndarray, value: np.ndarray, sent: np.ndarray, update: np.ndarray, weight: float
+) -> None:
+    """acc[p] += weight * ((sent[p] - value[p]) + update[p]), in float64."""
+    for p in range(acc.size):
+        acc[p] += weight * ((np.float64(sent[p]) - np.float64(value[p])) + np.float64(update[p]))
+
+
 @kernel(boolean[::1](given(float32, 2)))
 def row_finite(rows: np.ndarray) -> np.ndarray:
     """[n] bool: whether all of a row [n, P] float32 is finite."""

@@ -50,7 +50,7 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
 def _announce() -> None:
     """Tell a person who waits, once and after the first and shortest of the kernels."""
     if sys.stderr.isatty():
-        print("Compiling for this machine: once, about 15 seconds.", file=sys.stderr, flush=True)
+        print("Compiling for this machine: once, about 20 seconds.", file=sys.stderr, flush=True)
 
 
 def emitted(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ Decentralized Data, AISTATS 2017, Algorithm 1.
     client i:  w_i = E epochs of SGD from w on its samples          -> `FedAvg.client_update`
     server:    w <- sum_i (n_i / sum_j n_j) w_i                     -> `parts.aggregators.Mean`
 
-Its slots make the methods that differ from it in one place: loss terms (FedProx), the solver, the
+Its slots make the methods that differ from it in one place: loss terms (FedProx, FedNTD), the solver, the
 aggregator.
 
 Departures: none in the algorithm. Clients return `w_i - w` instead of `w_i`, and the server adds the mean
@@ -56,6 +56,11 @@ class FedAvg(Method):
     weights: Weighting = "samples"
     terms: tuple[Term, ...] = ()
     aggregator: Aggregator = field(default_factory=Mean)
+
+    def check(self, task: Task) -> None:
+        """See `Method`."""
+        for term in self.terms:
+            term.check(task)
 
     def init(self, task: Task, key: Key) -> FedAvgState:
         """See `Method`."""

@@ -50,7 +50,7 @@ class Fsi(Swarm):
     loss: LossForm = "stable"
 
     def __post_init__(self) -> None:
-        self.check()
+        self.check_fields()
         for name, value in (("w1", self.w1), ("w2", self.w2)):
             if not 0 <= value <= 1:
                 raise SpecError(f"{name} must be in [0, 1], got {value:g}; the paper tries 0, 0.2, ..., 1")

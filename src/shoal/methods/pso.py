@@ -39,7 +39,7 @@ class Pso(Swarm):
     loss: LossForm = "stable"
 
     def __post_init__(self) -> None:
-        self.check()
+        self.check_fields()
         for name, value in (("inertia", self.inertia), ("c1", self.c1), ("c2", self.c2)):
             if not 0 <= value < math.inf:
                 raise SpecError(f"{name} must be >= 0, got {value:g}; 0.7298, 1.49618 and 1.49618 are usual")

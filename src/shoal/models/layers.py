@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from shoal.core.errors import SpecError
 
@@ -80,18 +81,39 @@ def noise_shapes(module: nn.Module, shape: tuple[int, ...]) -> dict[str, tuple[i
         return {}
     found: dict[str, tuple[int, ...]] = {}
     hooks = [layer.register_forward_hook(partial(_note, found, name)) for name, layer in layers.items()]
+    _dry_pass(module, shape, hooks)
+    return found
+
+
+def last_linear(module: nn.Module, shape: tuple[int, ...]) -> str | None:
+    """The linear layer whose outputs are the model's own, as its parameters' names begin, by a dry pass.
+
+    "fc." for a last layer fc; None for a model that ends in something else.
+    """
+    layers = {name: part for name, part in module.named_modules() if type(part) is nn.Linear}
+    made: dict[str, Tensor] = {}
+    hooks = [layer.register_forward_hook(partial(_keep, made, name)) for name, layer in layers.items()]
+    outputs = _dry_pass(module, shape, hooks)
+    return next((f"{name}." if name else "" for name, out in made.items() if out is outputs), None)
+
+
+def _keep(made: dict[str, Tensor], name: str, layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
+    made[name] = out
+
+
+def _dry_pass(module: nn.Module, shape: tuple[int, ...], hooks: Sequence[RemovableHandle]) -> Any:
+    """What the module gives for samples of zeros. It is left as it was, without the hooks."""
     modes = [(part, part.training) for part in module.modules()]
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     try:
         module.eval()
         with torch.no_grad():
-            module(torch.zeros(_DRY_ROWS, *shape, dtype=like.dtype, device=like.device))
+            return module(torch.zeros(_DRY_ROWS, *shape, dtype=like.dtype, device=like.device))
     finally:
         for hook in hooks:
             hook.remove()
         for part, mode in modes:  # part by part: a user may have frozen some of them in eval mode
             part.training = mode
-    return found
 
 
 _DRY_ROWS = 2  # not 1, which could not be told from an axis of length 1 that is no batch axis

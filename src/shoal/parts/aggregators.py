@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shoal.core.tree import row
 from shoal.core.types import Acc, Cohort, Metrics, PerClient, Reply, Weights
-from shoal.kernels.fold import weighted_sum
+from shoal.kernels.fold import add_offset, weighted_sum
 
 Weighting = Literal["samples", "uniform"]
 
@@ -33,6 +33,17 @@ def add_weighted(total: Tensor, rows: Tensor, weights: Tensor) -> None:
         total += weight * value.double()
 
 
+def add_weighted_offset(total: Tensor, value: Tensor, sent: Tensor, update: Tensor, weight: float) -> None:
+    """`total += weight * offset(value, sent, update)`, without a pass over memory for each of its parts."""
+    parts = (value, sent, update)
+    if sent is value or total.device.type != "cpu" or any(part.dtype != torch.float32 for part in parts):
+        weights = torch.tensor([weight], dtype=torch.float64)
+        add_weighted(total, offset(value, sent, update)[None], weights)
+        return
+    flat_value, flat_sent, flat_update = (part.detach().reshape(-1).numpy() for part in parts)
+    add_offset(total.view(-1).numpy(), flat_value, flat_sent, flat_update, weight)
+
+
 def client_weight(weighting: Weighting, reply: Reply) -> float:
     """How much a reply counts: by the samples behind it, or as one of many."""
     return 1.0 if weighting == "uniform" or reply.weight is None else float(reply.weight)
@@ -51,8 +62,17 @@ class WeightedSum(NamedTuple):
 
     def add(self, values: Mapping[str, Tensor], weight: float) -> WeightedSum:
         """With one more summand. The sum so far is updated in place: it belongs to the fold alone."""
-        rows = {name: value[None] for name, value in values.items()}
-        return self.add_rows(rows, torch.tensor([weight], dtype=torch.float64))
+        return self.add_offsets({name: (value, value, value) for name, value in values.items()}, weight)
+
+    def add_offsets(self, parts: Mapping[str, tuple[Tensor, Tensor, Tensor]], weight: float) -> WeightedSum:
+        """With `offset(*part)` of each part as one more summand."""
+        sums = self.values or {
+            name: torch.zeros(value.shape, dtype=torch.float64, device=value.device)
+            for name, (value, _, _) in parts.items()
+        }
+        for name, part in parts.items():
+            add_weighted_offset(sums[name], *part, weight)
+        return WeightedSum(sums, self.total + weight)
 
     def add_rows(self, rows: Mapping[str, Tensor], weights: Tensor) -> WeightedSum:
         """With the summands of several clients: the same bits as one after another."""
@@ -110,32 +130,36 @@ class MeanAcc(NamedTuple):
     model: Weights
     floats: WeightedSum
     counters: Mapping[str, Tensor]
+    draws: Mapping[int, int]  # how often each client was drawn; those not in it once
 
 
 @dataclass(frozen=True)
 class Mean(Aggregator):
     """`w + sum_i a_i (sent_i - w + update_i) / sum_i a_i`.
 
-    Buffers follow the same rule as parameters, and integer ones (BatchNorm's counter of batches) take the
-    largest value that any client reached.
+    A client that was drawn several times counts as often. Buffers follow the same rule as parameters, and
+    integer ones (BatchNorm's counter of batches) take the largest value that any client reached.
     """
 
     def begin(self, state: Any, model: Weights, cohort: Cohort) -> MeanAcc:
         """See `Aggregator`."""
-        return MeanAcc(model, WeightedSum.empty(), {})
+        counts = cohort.settings.get("count")
+        draws = {} if counts is None else dict(zip(cohort.ids, counts, strict=True))
+        return MeanAcc(model, WeightedSum.empty(), {}, draws)
 
     def fold(self, acc: MeanAcc, client: int, sent: Weights, update: Weights, weight: float) -> MeanAcc:
         """See `Aggregator`."""
-        offsets, counters = {}, dict(acc.counters)
+        parts, counters = {}, dict(acc.counters)
         for kind, values in acc.model._asdict().items():
             for name, value in values.items():
                 there, change = getattr(sent, kind)[name], getattr(update, kind)[name]
                 if value.is_floating_point():
-                    offsets[name] = offset(value, there, change)
+                    parts[name] = (value, there, change)
                 else:
                     reached = there + change
                     counters[name] = torch.maximum(counters.get(name, reached), reached)
-        return MeanAcc(acc.model, acc.floats.add(offsets, weight), counters)
+        floats = acc.floats.add_offsets(parts, weight * acc.draws.get(client, 1))
+        return acc._replace(floats=floats, counters=counters)
 
     def fold_block(
         self,
@@ -149,6 +173,8 @@ class Mean(Aggregator):
         if sent is not acc.model or acc.model.buffers:
             one_by_one: MeanAcc = Aggregator.fold_block(self, acc, clients, sent, update, weights)
             return one_by_one
+        if acc.draws:
+            weights = weights * torch.tensor([acc.draws.get(client, 1) for client in clients])
         return acc._replace(floats=acc.floats.add_rows(update.params, weights))
 
     def finish(self, state: Any, acc: MeanAcc) -> tuple[Any, Weights, Metrics]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from shoal.core.data import Data, LaneBatch, Lanes
 from shoal.core.key import Key
 from shoal.core.task import LOSSES, Task
-from shoal.core.tree import subtract
+from shoal.core.tree import subtract, tree_map
 from shoal.core.types import Weights
 from shoal.parts.terms import Step, Term
 
@@ -72,6 +72,8 @@ def resident(
     """One client, in the resident model."""
     live = task.live(dtype)
     live.load(start)
+    if terms:  # the last bits of a product depend on where its operands lie: not in somebody's buffer
+        start = tree_map(torch.clone, start)
     leaves, values = list(live.leaves.values()), list(live.values.values())
     shifts = None if shift is None else [shift[name] for name in live.values]
     speed: list[Tensor] = []
@@ -82,7 +84,8 @@ def resident(
         loss = task.objective(outputs, y)
         total, steps = total + loss.detach(), steps + 1
         for term in terms:
-            loss = loss + term.loss(Step(task, Weights(live.leaves, live.buffers), start, outputs, x, y))
+            weights = Weights(live.leaves, live.buffers)
+            loss = loss + term.loss(Step(task, weights, start, outputs, x, y, key=noise.fold(steps - 1)))
         found = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
         gradients = [gradient.float() for gradient in found]
         with torch.no_grad():
@@ -154,5 +157,5 @@ def _objective(
     outputs, after = task.forward(Weights(params, buffers), batch.x, train=True, noise=batch.noise)
     each = LOSSES[task.loss].each(outputs, batch.y).sum(1)
     loss = (each * batch.mask).sum() / batch.mask.sum().clamp(min=1)
-    step = Step(task, Weights(params, after), start, outputs, batch.x, batch.y)
+    step = Step(task, Weights(params, after), start, outputs, batch.x, batch.y, batch.mask)
     return loss + sum(term.loss(step) for term in terms), (loss, after)

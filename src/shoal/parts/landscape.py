@@ -90,15 +90,16 @@ class Logistic(Landscape):
     """Cross-entropies of linear models, one versus all."""
 
     def __init__(self, x: Tensor, labels: np.ndarray, shifted: bool) -> None:
-        self._x, self._labels, self._shifted = x, labels, shifted
+        self._lit = x.any(0).nonzero()[:, 0]  # features that are 0 everywhere cost time and change nothing
+        self._x, self._labels, self._shifted = x[:, self._lit].numpy(), labels, shifted
 
     def losses(self, points: Tensor) -> Tensor:
         """See `Landscape`."""
         losses = torch.zeros(points.shape[1:], dtype=torch.float64)
         # a copy, because the bits of a product may depend on how its factors lie in memory
-        slopes, bias = points[:-1].flatten(1).clone(), points[-1].contiguous().numpy()
+        slopes, bias = points[:-1].flatten(1)[self._lit].numpy(), points[-1].contiguous().numpy()
         for begin in range(0, len(self._x), _SAMPLES):
-            outputs = torch.mm(self._x[begin : begin + _SAMPLES], slopes).numpy()
+            outputs = self._x[begin : begin + _SAMPLES] @ slopes  # faster here than torch's
             labels = self._labels[begin : begin + _SAMPLES]
             add_entropies(outputs, bias, labels, self._shifted, losses.numpy())
         return losses

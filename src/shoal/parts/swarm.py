@@ -108,7 +108,7 @@ class Swarm(Method):
         """The step size before the first epoch."""
         return 1.0
 
-    def check(self) -> None:
+    def check_fields(self) -> None:
         """Refuse values of the shared fields that make no sense."""
         if self.epochs < 1:
             raise SpecError(f"epochs must be at least 1, got {self.epochs}; a round has as many exchanges")

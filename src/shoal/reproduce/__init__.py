@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.reproduce import fsi_digits, fsi_houses
+from shoal.reproduce import fedqp_curves, fedqp_landscape, fedqp_tables, fsi_digits, fsi_houses
 from shoal.reproduce.experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -10,6 +10,11 @@ EXPERIMENTS: dict[str, Experiment] = {
     "fsi-figure7": fsi_houses.FIGURE7,
     "fsi-figure8": fsi_houses.FIGURE8,
     "fsi-digits": fsi_digits.DIGITS,
+    "fedqp-table1": fedqp_tables.TABLE1,
+    "fedqp-table2": fedqp_tables.TABLE2,
+    "fedqp-figure3": fedqp_curves.FIGURE3,
+    "fedqp-ablation": fedqp_curves.ABLATION,
+    "fedqp-landscape": fedqp_landscape.LANDSCAPE,
 }
 
 __all__ = ["EXPERIMENTS", "Experiment"]

@@ -1,0 +1,28 @@
+"""Steps of a model from round to round: how long they are, and models further along them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32, float64, types
+
+from shoal.kernels.jit import given, kernel
+
+
+@kernel(types.void(float32[::1], given(float32, 1), given(float32, 1), float64))
+def extend(out: np.ndarray, now: np.ndarray, before: np.ndarray, by: float) -> None:
+    """out[p] = now[p] + by * (now[p] - before[p]), in float64 and rounded once."""
+    for p in range(out.size):
+        here = np.float64(now[p])
+        out[p] = here + by * (here - np.float64(before[p]))
+
+
+@kernel(float64[::1](given(float32, 1), given(float32, 1), given(float32, 1)))
+def turn(new: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """[2]: the square of the step from `now` to `new`, and its inner product with the step from `before`."""
+    square, inner = 0.0, 0.0
+    for p in range(new.size):
+        here = np.float64(now[p])
+        last = np.float64(new[p]) - here
+        square += last * last
+        inner += last * (here - np.float64(before[p]))
+    return np.array([square, inner])

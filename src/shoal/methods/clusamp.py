@@ -1,0 +1,39 @@
+"""CluSamp: FedAvg whose clients are drawn from clusters, so that every round represents the population.
+
+Fraboni, Vidal, Kameni, Lorenzi: Clustered Sampling: Low-Variance and Improved Representativity for Clients
+Selection in Federated Learning, ICML 2021.
+
+    select:    one client from each of m distributions W_k with mean_k W_k[i] = n_i / M
+                                                                       -> `selectors.clustered.Clustered`
+    server:    w <- (1 / m) sum_k w_{i_k}                              -> `parts.aggregators.Mean`
+
+The draws favour clients by their samples, so the mean must not: with uniform weights it is unbiased for
+sum_i (n_i / M) w_i. A client drawn twice trains once and counts twice.
+
+Departures: see the selector, which any method can be run with. The FedQP paper's baseline of this name
+averages by samples, which counts them twice; `weights = "samples"` does that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from shoal.core.method import Recipe
+from shoal.methods.fedavg import FedAvg
+from shoal.parts.aggregators import Weighting
+from shoal.parts.local import Sgd
+
+
+@dataclass(frozen=True)
+class CluSamp(Recipe):
+    """Draws clients from clusters of like ones, and averages them alike."""
+
+    selector: ClassVar[str] = "clustered"
+
+    local: Sgd = field(default_factory=Sgd)
+    weights: Weighting = "uniform"
+
+    def method(self) -> FedAvg:
+        """See `Recipe`."""
+        return FedAvg(local=self.local, weights=self.weights)

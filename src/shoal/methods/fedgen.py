@@ -1,0 +1,217 @@
+"""FedGen: the server learns a generator of features from its clients' models, and clients learn from it.
+
+Zhu, Hong, Zhou: Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021,
+Algorithm 1. h is a model's last layer, G(eps, y) a generator of what enters it.
+
+    server:    min_G  sum_i mean_b a_{y,i} CE(h_i(G(eps_b, y_b)), y_b) + eta L_div     -> `FedGen.taught`
+               a_{y,i} = n_i^(y) / sum_j n_j^(y)                         -> `parts.generator.label_weights`
+               L_div = exp(-mean_{b,c} |eps_b - eps_c|^2 |z_b - z_c|)    -> `parts.generator.diversity_loss`
+    client i:  descends  CE(h(x), y) + g_a (B' / B) CE(h(G(eps, y')), y')
+                         + g_b KL(softmax h(G(eps, y)) || softmax h(x))      -> `parts.generator.Generated`
+    server:    averages the models as FedAvg
+
+g_a and g_b fade with the rounds. The generator travels with the model. Clients tell the server how many
+samples of each class they hold, which is private information.
+
+Departures: as in the authors' code, noise is uniform in [0, 1) and the adversarial student term is left out
+(its weight is 0 there). The shares a_{y,i} are paired with the samples that they belong to; the code mixes
+them over the batch. Labels are counted once, not once an epoch, and not from 1. The generator trains on
+classes of which some client of the round holds two samples or more. Clients draw y' uniformly among the
+classes that it has trained on so far, and follow it in no other: in the first round there are none. Clients
+train by `[local]`, and the generator's learning rate stays constant.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.core.data import Batching, Data
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.method import Method
+from shoal.core.task import Task
+from shoal.core.tree import stack, tree_map
+from shoal.core.types import Cohort, Context, Memory, Metrics, Reply, Weights
+from shoal.parts.aggregators import Mean, MeanAcc, Weighting, client_weight
+from shoal.parts.generator import (
+    Adam,
+    Generated,
+    adam_step,
+    diversity_loss,
+    faded,
+    generate,
+    label_weights,
+    new_generator,
+    teacher_loss,
+)
+from shoal.parts.local import Sgd
+
+
+class FedGenState(NamedTuple):
+    """What the server remembers."""
+
+    model: Weights
+    generator: Weights
+    adam: Adam
+    learned: Tensor  # [classes] bool: what the generator was trained on
+    head: tuple[str, ...]  # the names of the last layer's parameters
+
+
+class FedGenMessage(NamedTuple):
+    """What a client is sent."""
+
+    model: Weights
+    generator: Weights
+    learned: Tensor
+
+
+class FedGenReply(NamedTuple):
+    """What a client returns."""
+
+    update: Weights
+    label_counts: Tensor  # [classes] int64
+
+
+class Teacher(NamedTuple):
+    """What the generator learns from one client."""
+
+    client: int
+    head: dict[str, Tensor]
+    label_counts: Tensor
+
+
+class FedGenAcc(NamedTuple):
+    """The fold."""
+
+    mean: MeanAcc
+    names: tuple[str, ...]
+    teachers: tuple[Teacher, ...]
+
+
+@dataclass(frozen=True)
+class FedGen(Method):
+    """Distils the clients' models into a generator of features, and that into the clients."""
+
+    keeps: ClassVar[bool] = False
+
+    local: Sgd = field(default_factory=Sgd)
+    weights: Weighting = "samples"
+    g_a: float = 10.0  # of the generated features
+    g_b: float = 10.0  # of agreement with them
+    decay: float = 0.98  # of both, a round
+    hidden: int = 256  # width of the generator
+    noise: int = 32  # numbers that it makes a feature from
+    draws: int = 32  # generated features a step, at clients and server
+    steps: int = 50  # of the generator, a round
+    generator_lr: float = 3e-4
+    generator_decay: float = 0.01  # times its weights is added to its gradients
+    eta: float = 1.0  # of diversity
+
+    def __post_init__(self) -> None:
+        for name in ("g_a", "g_b", "generator_decay", "eta"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise SpecError(f"{name} must be >= 0, got {getattr(self, name):g}")
+        if not 0 < self.decay <= 1:
+            raise SpecError(f"decay must be in (0, 1], got {self.decay:g}; the authors use 0.98")
+        if not 0 < self.generator_lr < math.inf:
+            raise SpecError(f"generator_lr must be > 0, got {self.generator_lr:g}; the authors use 3e-4")
+        for name, least in (("hidden", 1), ("noise", 1), ("draws", 2), ("steps", 1)):
+            if getattr(self, name) < least:
+                raise SpecError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    def check(self, task: Task) -> None:
+        """See `Method`."""
+        task.check_softmax("fedgen")
+        task.check_head("fedgen")
+
+    # ---- server
+
+    def init(self, task: Task, key: Key) -> FedGenState:
+        """See `Method`."""
+        generator = new_generator(self.noise, task.classes, self.hidden, task.width, key.fold("generator"))
+        generator = tree_map(lambda value: value.to(task.device), generator)
+        learned = torch.zeros(task.classes, dtype=torch.bool, device=task.device)
+        return FedGenState(task.init(key), generator, Adam.fresh(generator.params), learned, task.head_names)
+
+    def dispatch(self, task: Task, state: FedGenState, cohort: Cohort, key: Key) -> FedGenMessage:
+        """See `Method`."""
+        return FedGenMessage(state.model, state.generator, state.learned)
+
+    def begin(self, state: FedGenState, cohort: Cohort) -> FedGenAcc:
+        """See `Method`."""
+        return FedGenAcc(Mean().begin((), state.model, cohort), state.head, ())
+
+    def fold(self, acc: FedGenAcc, client: int, sent: Any, reply: Reply) -> FedGenAcc:
+        """See `Method`."""
+        weight, payload = client_weight(self.weights, reply), reply.payload
+        mean = Mean().fold(acc.mean, client, sent.model, payload.update, weight)
+        head = {name: sent.model.params[name] + payload.update.params[name] for name in acc.names}
+        teacher = Teacher(client, head, payload.label_counts.clone())
+        return acc._replace(mean=mean, teachers=(*acc.teachers, teacher))
+
+    def finish(self, task: Task, state: FedGenState, acc: FedGenAcc, key: Key) -> tuple[FedGenState, Metrics]:
+        """See `Method`."""
+        _, model, _ = Mean().finish((), acc.mean)
+        teachers = sorted(acc.teachers, key=lambda teacher: teacher.client)
+        counts = torch.stack([teacher.label_counts for teacher in teachers])
+        heads = stack([teacher.head for teacher in teachers])
+        state, metrics = self.taught(task, state, heads, counts, key.fold("generator"))
+        return state._replace(model=model), metrics
+
+    def taught(
+        self, task: Task, state: FedGenState, heads: dict[str, Tensor], counts: Tensor, key: Key
+    ) -> tuple[FedGenState, Metrics]:
+        """The state with a generator that has learned from the clients' last layers, stacked in `heads`."""
+        classes = (counts.max(0).values > 1).nonzero()[:, 0]
+        if not len(classes):
+            return state, {}
+        shares = label_weights(counts)
+        (params, buffers), adam, losses = tree_map(torch.clone, state.generator), state.adam, []
+        for step in range(self.steps):
+            drawn = key.fold(step, "classes").numpy().integers(len(classes), size=self.draws)
+            y = classes[torch.from_numpy(drawn)]
+            noise = key.fold(step, "features").uniform((self.draws, self.noise)).to(y.device)
+            live = {name: value.detach().requires_grad_() for name, value in params.items()}
+            features, buffers = generate(Weights(live, buffers), noise, y, train=True)
+            taught = teacher_loss(task.head(heads, features), y, shares)
+            diversity = diversity_loss(noise, features)
+            gradients = torch.autograd.grad(taught + self.eta * diversity, list(live.values()))
+            changes = dict(zip(live, gradients, strict=True))
+            adam, params = adam_step(adam, params, changes, self.generator_lr, self.generator_decay)
+            losses.append(torch.stack([taught.detach(), diversity.detach()]).double())
+        learned = state.learned.index_fill(0, classes, True)
+        state = state._replace(generator=Weights(params, buffers), adam=adam, learned=learned)
+        means = torch.stack(losses).mean(0).tolist()
+        return state, dict(zip(("generator_loss", "diversity_loss"), means, strict=True))
+
+    def model(self, state: FedGenState) -> Weights:
+        """See `Method`."""
+        return state.model
+
+    def models(self, state: FedGenState) -> dict[str, Weights]:
+        """See `Method`."""
+        return {"": state.model, "generator": state.generator}
+
+    # ---- client
+
+    @property
+    def batching(self) -> Batching:
+        """See `Method`."""
+        return self.local.batching
+
+    def client_update(
+        self, task: Task, memory: Memory, message: Any, data: Data, context: Context
+    ) -> tuple[Memory, Reply]:
+        """See `Method`."""
+        g_a, g_b = (faded(g, self.decay, context.round) for g in (self.g_a, self.g_b))
+        g_a = g_a * self.draws / self.local.batch
+        generator = tree_map(torch.clone, message.generator)  # for the bits: see `descent.resident`
+        term = Generated(generator, message.learned, g_a, g_b, self.draws, self.noise)
+        trained = self.local.train(task, message.model, data, context, (term,))
+        payload = FedGenReply(trained.update(message.model), data.label_counts)
+        return memory, Reply(payload, data.weight, {"train_loss": trained.loss})

@@ -1,0 +1,289 @@
+"""FedQP: every client is sent another mutation of the global model, bent towards where the model is going.
+
+Weng, Xia, Li, Hu, Chen: FedQP: Towards Accurate Federated Learning using Quadratic Programming Guided
+Mutation, SEKE 2024, Algorithm 1.
+
+    delta = w_r - w_{r-1}                                           (line 12)   -> `Turn.between`
+    mut_j = a random mutation of each layer, see `fedmut.py`        (line 15)   -> `Mutation.draw`
+    with probability p, for each j and layer,                       (line 17)   -> `projected`, `project`
+        min ||mut~ - mut||^2  s.t.  <mut~, delta> >= 0              (eq. 2)
+        mut~ = mut + lambda delta                                   (eq. 4)
+        lambda = max(0, -<mut, delta> / ||delta||^2)                (eq. 5, solved)
+    client j:  trains from w_r + mut~_j                             (lines 19, 9) -> `Mutants`
+    server:    w_{r+1} = mean of the trained models                 (line 11)   -> `parts.aggregators.Mean`
+
+A mutation is `along * delta` plus something orthogonal to delta, so its projection is `max(along, 0)`. With
+FedMut's mutations, half of them +alpha delta and half (-1 + c) alpha delta, the models sent lie around
+`w + m delta` with m = (alpha / 2) (p + c - p c)                                -> `effective_momentum`
+So FedQP is FedMut with momentum at the server, and like any momentum it needs m < 1.
+
+`p = "auto"` chooses p in each round so that m follows feedback and stays below 1  -> `adapted`
+
+Departures: line 19 adds the mutation to a client's model and forgets the tilde; the text and the authors'
+FedMut add the corrected one to the global model, and so do we. The linear term of eq. 3 is `mut~^T mut`.
+Step 4 of the text has delta's sign reversed. Eq. 2 allows right angles, though the text says acute. The paper
+gives neither alpha nor p. `mutation = "gaussian"` and `"mixed"`, `granularity = "module"` and `p = "auto"`
+are ours. Buffers are not mutated. Which model of an odd cohort stays as it is is drawn at random.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.core.data import Batching, Data
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.method import Method
+from shoal.core.task import Task
+from shoal.core.types import (
+    Acc,
+    Cohort,
+    Context,
+    Memory,
+    Metrics,
+    ModelMessage,
+    ModelUpdate,
+    PerClient,
+    Reply,
+    Weights,
+)
+from shoal.parts.aggregators import Aggregator, Mean, Weighting, client_weight, client_weights
+from shoal.parts.local import Sgd
+from shoal.parts.mutation import (
+    Granularity,
+    Kind,
+    Mutants,
+    Mutation,
+    Mutations,
+    Params,
+    Turn,
+    layers,
+    projected,
+    where_moved,
+)
+
+FIRST, LARGEST = 0.5, 0.85  # where the momentum of p = "auto" starts, and what it never exceeds
+NEUTRAL = 0.05  # the cosine at which it stays
+RISE, FALL = 0.05, 0.1  # how fast it follows a larger cosine, and a smaller one
+
+
+class FedQPState(NamedTuple):
+    """What the server remembers."""
+
+    model: Weights
+    before: Params  # the parameters before the last step; delta is the difference
+    norms: tuple[float, ...]  # of delta, by layer
+    rounds: int
+    momentum: float  # that p = "auto" aims at
+    words: tuple[int, int]  # of the key that the next mutations are drawn from
+    aggregator: Any
+
+
+class Plan(NamedTuple):
+    """What is sent in a round."""
+
+    mutations: Mutations
+    momentum: float  # the mean of `along` that is to be expected
+    ids: tuple[int, ...]
+
+    def metrics(self, norms: np.ndarray) -> Metrics:
+        """What rounds.jsonl says of it."""
+        squares = self.mutations.along**2 + self.mutations.across**2
+        lengths, step = np.sqrt(squares @ norms**2), float(np.sqrt(norms @ norms))
+        return {
+            "active_share": float(self.mutations.active.mean()),
+            "mutation_ratio": float(lengths.mean()) / step if step else 0.0,
+            "effective_momentum": self.momentum,
+        }
+
+
+class FedQPAcc(NamedTuple):
+    """The fold."""
+
+    aggregate: Acc
+    plan: Plan
+    push: np.ndarray  # [layers] float64: sum of the replies' weights times `along`
+    weight: float
+
+    def with_push(self, clients: Sequence[int], weights: Sequence[float]) -> FedQPAcc:
+        """With the weights of some more replies."""
+        rows = self.plan.mutations.along[[self.plan.ids.index(client) for client in clients]]
+        return self._replace(push=self.push + weights @ rows, weight=self.weight + sum(weights))
+
+
+@dataclass(frozen=True)
+class FedQP(Method):
+    """Sends each client a mutated model; mutations against the last step are projected away at random."""
+
+    maps: ClassVar[bool] = True
+    keeps: ClassVar[bool] = False
+
+    local: Sgd = field(default_factory=Sgd)
+    weights: Weighting = "uniform"
+    alpha: float = 4.0
+    acc: float = 0.0
+    bound: int = 50
+    p: float | Literal["auto"] = 0.3
+    mutation: Kind = "fedmut"
+    sigma: float = 0.5
+    granularity: Granularity = "tensor"
+    aggregator: Aggregator = field(default_factory=Mean)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < math.inf:
+            raise SpecError(f"alpha must be >= 0, got {self.alpha:g}; 4 is usual")
+        if not 0 <= self.acc <= 1:
+            raise SpecError(f"acc must be in [0, 1], got {self.acc:g}; FedMut's authors use 0.3")
+        if self.bound < 1:
+            raise SpecError(f"bound must be at least 1, got {self.bound}; for no acceleration use acc = 0")
+        if self.p != "auto" and not 0 <= self.p <= 1:
+            raise SpecError(f'p must be in [0, 1], got {self.p:g}; "auto" finds one')
+        if not 0 <= self.sigma < math.inf:
+            raise SpecError(f"sigma must be >= 0, got {self.sigma:g}; 0.5 is usual")
+
+    def init(self, task: Task, key: Key) -> FedQPState:
+        """See `Method`."""
+        model = task.init(key)
+        still = (0.0,) * len(layers(model.params, self.granularity))
+        state = FedQPState(model, model.params, still, 0, FIRST, key.words, self.aggregator.init(model))
+        _, momentum = self._odds(state._replace(rounds=1), 2)
+        if momentum >= 1:
+            warnings.warn(
+                f"the effective momentum (alpha / 2) (p + c - p c) is {momentum:.3g}, and from 1 on training "
+                "does not converge; use a smaller alpha, p or acc",
+                stacklevel=2,
+            )
+        return state
+
+    def dispatch(self, task: Task, state: FedQPState, cohort: Cohort, key: Key) -> ModelMessage:
+        """See `Method`."""
+        mutations = self._plan(state, cohort).mutations
+        if not (mutations.along.any() or mutations.across.any()):
+            return ModelMessage(state.model)
+        parts = layers(state.model.params, self.granularity)
+        return ModelMessage(
+            PerClient(Mutants(state.model, state.before, parts, state.norms, mutations, Key(state.words)))
+        )
+
+    def begin(self, state: FedQPState, cohort: Cohort) -> FedQPAcc:
+        """See `Method`."""
+        aggregate = self.aggregator.begin(state.aggregator, state.model, cohort)
+        return FedQPAcc(aggregate, self._plan(state, cohort), np.zeros(len(state.norms)), 0.0)
+
+    def fold(self, acc: FedQPAcc, client: int, sent: Any, reply: Reply) -> FedQPAcc:
+        """See `Method`."""
+        weight = client_weight(self.weights, reply)
+        aggregate = self.aggregator.fold(acc.aggregate, client, sent.model, reply.payload.update, weight)
+        return acc.with_push((client,), (weight,))._replace(aggregate=aggregate)
+
+    def fold_block(self, acc: FedQPAcc, clients: tuple[int, ...], sent: Any, reply: Reply) -> FedQPAcc:
+        """See `Method`."""
+        weights, update = client_weights(self.weights, reply), reply.payload.update
+        aggregate = self.aggregator.fold_block(acc.aggregate, clients, sent.model, update, weights)
+        return acc.with_push(clients, weights.tolist())._replace(aggregate=aggregate)
+
+    def finish(self, task: Task, state: FedQPState, acc: FedQPAcc, key: Key) -> tuple[FedQPState, Metrics]:
+        """See `Method`."""
+        kept, model, metrics = self.aggregator.finish(state.aggregator, acc.aggregate)
+        parts = layers(model.params, self.granularity)
+        turn = Turn.between(parts, model.params, state.model.params, state.before)  # line 12
+        cosine = turn.cosine(np.array(state.norms), acc.push / acc.weight if acc.weight else acc.push)
+        momentum = state.momentum if cosine is None else adapted(state.momentum, cosine)
+        norms, words = tuple(turn.norms.tolist()), key.fold("mutations").words
+        after = FedQPState(model, state.model.params, norms, state.rounds + 1, momentum, words, kept)
+        return after, {**metrics, **acc.plan.metrics(np.array(state.norms))}
+
+    def model(self, state: FedQPState) -> Weights:
+        """See `Method`."""
+        return state.model
+
+    @property
+    def batching(self) -> Batching:
+        """See `Method`."""
+        return self.local.batching
+
+    def broadcasts(self, task: Task) -> bool:
+        """See `Method`."""
+        return self.local.fuses(task)
+
+    def client_update(
+        self, task: Task, memory: Memory, message: Any, data: Data, context: Context
+    ) -> tuple[Memory, Reply]:
+        """See `Method`."""
+        trained = self.local.train(task, message.model, data, context)
+        payload = ModelUpdate(trained.update(message.model))
+        return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
+
+    def _plan(self, state: FedQPState, cohort: Cohort) -> Plan:
+        """The mutations of a round: the same whenever it is asked for."""
+        key, clients = Key(state.words), len(cohort.ids)
+        p, momentum = self._odds(state, clients)
+        drawn = self._shape.draw(clients, self._sizes(state), self._acceleration(state) - 1, key)
+        coins = key.fold("coins").numpy().random(drawn.along.shape) < p
+        return Plan(where_moved(projected(drawn, coins), np.array(state.norms)), momentum, cohort.ids)
+
+    def _odds(self, state: FedQPState, clients: int) -> tuple[float, float]:
+        """p, and the effective momentum that it leads to."""
+        c, paired = self._acceleration(state), clients // 2 * 2 / max(clients, 1)
+        alpha = self.alpha * paired * self._shape.lean(self._sizes(state))
+        p = probability(alpha, c, state.momentum) if self.p == "auto" else self.p
+        return p, effective_momentum(alpha, p, c)
+
+    @property
+    def _shape(self) -> Mutation:
+        return Mutation(self.mutation, self.alpha, self.sigma)
+
+    def _acceleration(self, state: FedQPState) -> float:
+        return self.acc * (1 - min(state.rounds / self.bound, 1))
+
+    def _sizes(self, state: FedQPState) -> list[int]:
+        params = state.model.params
+        return [sum(params[name].numel() for name in names) for names in layers(params, self.granularity)]
+
+
+def project(mutation: Tensor, delta: Tensor) -> Tensor:
+    """The nearest to `mutation` of all that do not point against `delta`: `<x, delta> >= 0`.
+
+    What cancels to within rounding is 0.
+    """
+    largest = delta.abs().max() if delta.numel() else delta.sum()
+    if largest == 0:
+        return mutation
+    x, axis = mutation.double(), delta.double() / largest
+    inner = (x * axis).sum()
+    if inner >= 0:
+        return mutation
+    found = x - inner / axis.square().sum() * axis  # eqs. 4, 5
+    rounding = 16 * torch.finfo(mutation.dtype).eps * x.abs()
+    return torch.where(found.abs() <= rounding, 0.0, found).to(mutation.dtype)
+
+
+def effective_momentum(alpha: float, p: float, c: float) -> float:
+    """How many deltas the models sent lie ahead of the global one, in the mean that is to be expected."""
+    return alpha / 2 * (p + c - p * c)
+
+
+def probability(alpha: float, c: float, momentum: float) -> float:
+    """The p whose effective momentum comes nearest to the given one."""
+    if alpha == 0 or c == 1:
+        return 0.0
+    return min(max((2 * momentum / alpha - c) / (1 - c), 0.0), 1.0)
+
+
+def adapted(momentum: float, cosine: float) -> float:
+    """The next momentum of `p = "auto"`.
+
+    `cosine` is between what clients added to the models they were sent and the step that these were pushed
+    along. Where it is large, the way goes on, and a longer push would have been better; where it is small or
+    negative, they walked back or about, and it was too long.
+    """
+    gain = RISE if cosine > NEUTRAL else FALL
+    return min(max(momentum + gain * (cosine - NEUTRAL), 0.0), LARGEST)

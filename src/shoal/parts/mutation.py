@@ -1,0 +1,221 @@
+"""Mutations: models around the global one, another for each client.
+
+The last step of the global model, delta, sets their axis and their scale. Model j gets in layer L
+
+    mutation = along[j, L] * delta.L + across[j, L] * |delta.L| * g
+
+with g a random unit vector orthogonal to delta.L. So a mutation is two numbers, and what is decided about it,
+such as its projection on a half-space of delta, is a rule for two numbers; tensors are touched only when a
+client's model is made. Models come in pairs with opposite mutations. An odd one out is not mutated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal, NamedTuple, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.core.key import Key
+from shoal.core.types import Weights
+from shoal.kernels import steps
+
+Kind = Literal["fedmut", "gaussian", "mixed"]
+Granularity = Literal["tensor", "module"]
+Params = Mapping[str, Tensor]
+Layers = tuple[tuple[str, ...], ...]  # the names of the tensors that are mutated as one
+
+
+def layers(params: Params, granularity: Granularity) -> Layers:
+    """Each tensor for itself, or the tensors of a module together."""
+    if granularity == "tensor":
+        return tuple((name,) for name in params)
+    return tuple(tuple(names) for _, names in groupby(params, lambda name: name.rpartition(".")[0]))
+
+
+class Mutations(NamedTuple):
+    """The mutations of one round, [clients, layers] each."""
+
+    along: np.ndarray  # float64
+    across: np.ndarray  # float64
+    pair: np.ndarray  # int64: whose g it is; both members of a pair have the same
+    active: np.ndarray  # bool: whether the projection took something away
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What mutations look like before anything is decided about them."""
+
+    kind: Kind
+    alpha: float
+    sigma: float
+
+    def draw(self, clients: int, sizes: Sequence[int], backward: float, key: Key) -> Mutations:
+        """Half of the clients forward by 1, half by `backward`, in each layer; in random order."""
+        paired, shape = clients // 2 * 2, (clients, len(sizes))
+        member = np.full(shape, -1)
+        members = np.tile(np.arange(paired), (len(sizes), 1))
+        order = key.fold("order").numpy().permutation(clients)[:paired]  # who is left over is random too
+        member[order] = key.fold("signs").numpy().permuted(members, axis=1).T
+        pair, sign = member // 2, np.where(member % 2 == 0, 1.0, -1.0) * (member >= 0)
+        size = self.alpha * np.where(sign < 0, backward, sign)
+        along, across = size, np.zeros(shape)
+        if self.kind == "gaussian":
+            cosine = _cosines(max(clients // 2, 1), sizes, key.fold("angles"))[pair, np.arange(len(sizes))]
+            along, across = size * cosine, size * np.sqrt(1 - cosine**2)
+        elif self.kind == "mixed":
+            across = self.alpha * self.sigma * sign * (np.array(sizes) > 1)
+        return Mutations(along, across, pair, np.zeros(shape, bool))
+
+    def lean(self, sizes: Sequence[int]) -> float:
+        """How much of a forward mutation is along delta, expected, in the mean over the layers."""
+        if self.kind != "gaussian":
+            return 1.0
+        gammas = [math.lgamma(n / 2) - math.lgamma((n + 1) / 2) for n in sizes]
+        return sum(math.exp(gamma) / math.sqrt(math.pi) for gamma in gammas) / len(gammas)
+
+
+def _cosines(pairs: int, sizes: Sequence[int], key: Key) -> np.ndarray:
+    """[pairs, layers]: between delta and a direction uniform on the sphere, turned to delta's side."""
+    rng = key.numpy()
+    first = rng.normal(size=(pairs, len(sizes))) ** 2
+    others = rng.chisquare(np.maximum(np.array(sizes) - 1, 1), size=(pairs, len(sizes)))
+    return np.sqrt(first / (first + others * (np.array(sizes) > 1)))
+
+
+def projected(mutations: Mutations, chosen: np.ndarray) -> Mutations:
+    """With the chosen ones, [clients, layers], on the half-space `<mutation, delta> >= 0`."""
+    active = chosen & (mutations.along < 0)
+    return mutations._replace(along=np.where(active, 0.0, mutations.along), active=active)
+
+
+def where_moved(mutations: Mutations, norms: np.ndarray) -> Mutations:
+    """With none in layers whose delta is 0."""
+    moved = norms > 0
+    along, across = mutations.along * moved, mutations.across * moved
+    return Mutations(along, across, mutations.pair, mutations.active & moved)
+
+
+class Mutants(Sequence[Weights]):
+    """The mutated models, each made when asked for and not kept."""
+
+    def __init__(
+        self,
+        model: Weights,
+        before: Params,
+        parts: Layers,
+        norms: Sequence[float],
+        mutations: Mutations,
+        key: Key,
+    ) -> None:
+        self._model, self._before, self._parts, self._norms = model, before, parts, norms
+        self._mutations, self._key = mutations, key
+
+    def __len__(self) -> int:
+        return len(self._mutations.along)
+
+    @overload
+    def __getitem__(self, position: int) -> Weights: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> list[Weights]: ...
+
+    def __getitem__(self, position: int | slice) -> Weights | list[Weights]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        params = dict(self._model.params)
+        for index, names in enumerate(self._parts):
+            along, across = (float(table[position, index]) for table in self._mutations[:2])
+            if across:
+                pair = int(self._mutations.pair[position, index])
+                params |= self._sideways(names, along, across * self._norms[index], pair)
+            elif along:
+                params |= {name: extended(params[name], self._before[name], along) for name in names}
+        return self._model._replace(params=params)
+
+    def _sideways(self, names: tuple[str, ...], along: float, across: float, pair: int) -> Params:
+        """`w + along * delta + across * g`, with g made orthogonal to delta by its inner product with it."""
+        now = {name: self._model.params[name] for name in names}
+        deltas = {name: difference(value, self._before[name]) for name, value in now.items()}
+        drawn = {name: self._direction(pair, name, value) for name, value in now.items()}
+        inner = sum(dot(drawn[name], deltas[name]) for name in names)
+        square = sum(dot(drawn[name], drawn[name]) for name in names)
+        within = inner / sum(dot(delta, delta) for delta in deltas.values())
+        rest = math.sqrt(max(square - within * inner, 0.0))
+        scale = across / rest if rest else 0.0
+        return {
+            name: (value.double() + (along - scale * within) * deltas[name] + scale * drawn[name]).to(
+                value.dtype
+            )
+            for name, value in now.items()
+        }
+
+    def _direction(self, pair: int, name: str, like: Tensor) -> Tensor:
+        draw = self._key.fold("directions", pair, name).torch()
+        return torch.randn(like.shape, generator=draw).to(like.device, torch.float64)
+
+
+def difference(after: Tensor, before: Tensor) -> Tensor:
+    """`after - before` in float64."""
+    return after.to(torch.float64, copy=True).sub_(before)
+
+
+def extended(now: Tensor, before: Tensor, by: float) -> Tensor:
+    """`now + by * (now - before)` in float64, cast once."""
+    if not _plain(now, before):
+        return difference(now, before).mul_(by).add_(now).to(now.dtype)
+    out = torch.empty_like(now)
+    steps.extend(_flat(out), _flat(now), _flat(before), by)
+    return out
+
+
+def dot(first: Tensor, second: Tensor) -> float:
+    """The inner product."""
+    return float(torch.dot(first.reshape(-1), second.reshape(-1)))
+
+
+def _plain(*tensors: Tensor) -> bool:
+    """Whether the compiled kernels take them."""
+    return all(t.dtype == torch.float32 and t.device.type == "cpu" and t.is_contiguous() for t in tensors)
+
+
+def _flat(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().view(-1).numpy()
+
+
+class Turn(NamedTuple):
+    """The last two steps of the global model, by layer: [layers] float64 each."""
+
+    norms: np.ndarray  # of the last step
+    inner: np.ndarray  # of the last step and the one before
+
+    @classmethod
+    def between(cls, parts: Layers, new: Params, now: Params, before: Params) -> Turn:
+        """`new - now`, and `now - before`."""
+        both = np.zeros((2, len(parts)))
+        for index, names in enumerate(parts):
+            for name in names:
+                both[:, index] += _turn(new[name], now[name], before[name])
+        return cls(np.sqrt(both[0]), both[1])
+
+    def cosine(self, earlier: np.ndarray, push: np.ndarray) -> float | None:
+        """Between the step before, of norms `earlier`, and what is left of the last one without `push` of it.
+
+        None if there was no such step.
+        """
+        inner = self.inner - push * earlier**2
+        square = self.norms**2 - 2 * push * self.inner + (push * earlier) ** 2
+        size = math.sqrt(max(float(square.sum()), 0.0) * float((earlier**2).sum()))
+        return float(inner.sum()) / size if 0 < size < math.inf else None
+
+
+def _turn(new: Tensor, now: Tensor, before: Tensor) -> np.ndarray:
+    if _plain(new, now, before):
+        return steps.turn(_flat(new), _flat(now), _flat(before))
+    last = difference(new, now)
+    return np.array([dot(last, last), dot(last, difference(now, before))])

@@ -1,0 +1,27 @@
+import numpy as np
+import pytest
+from toy import KEY
+
+from shoal.kernels import steps
+
+
+def models(size):
+    rng = KEY.fold("steps").numpy()
+    return [rng.normal(size=size).astype(np.float32) for _ in range(3)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 1001])
+def test_further_along_the_step_rounded_once(size):
+    new, now, _ = models(size)
+    out = np.empty(size, np.float32)
+    steps.extend(out, new, now, -2.7)
+    first, second = new.astype(np.float64), now.astype(np.float64)
+    assert np.array_equal(out, (first + -2.7 * (first - second)).astype(np.float32))
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 1001])
+def test_the_square_of_a_step_and_its_product_with_the_one_before(size):
+    new, now, before = (model.astype(np.float64) for model in models(size))
+    square, inner = steps.turn(*models(size))
+    assert square == pytest.approx(((new - now) ** 2).sum())
+    assert inner == pytest.approx(((new - now) * (now - before)).sum())
