@@ -1,27 +1,65 @@
 """The summed loss of many logistic models at once: two-class cross-entropy, stable or as its author wrote it.
 
-Almost all of the time goes into exponentials. They are a polynomial here, so that vector code computes
-them, and the logarithms of hundreds of samples are one logarithm of a product.
+Most of the time goes into the products of samples and models. Samples go in groups of four, and features
+that are 0 in all four, as most of a picture is, are left out: that is twice as fast as a dense product
+here. Exponentials are a polynomial, so that vector code computes them, and the logarithms of 64 samples
+are one logarithm of a product.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import boolean, float64, int64, types
 
-from shoal.kernels.jit import emitted, given, inner, kernel
+from shoal.kernels.jit import Index, emitted, given, inner, kernel
 
 SHIFT = 1e-3  # what the paper's author adds to a probability before he takes its logarithm
 
+_GROUP = 4  # samples that are multiplied together
 _TOGETHER = 64  # samples whose product is taken; each factor is in [1, 2], or in [1e-3, 1.001]
 _LOWEST = -708.0  # below, an exponential is smaller than any normal number: 0 here
 _ROUNDER = 1.5 * 2.0**52  # added to a number, it leaves the nearest whole number in the last bits
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1 / math.log(2), 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = (1 / math.factorial(n) for n in range(2, 14))
+
+
+class Samples(NamedTuple):
+    """Samples in groups of four, the last one filled up with samples of zeros."""
+
+    starts: np.ndarray  # [groups + 1] int64: where the features of each group begin
+    features: np.ndarray  # [all] int64: those that are not 0 in the whole group
+    values: np.ndarray  # [all, 4] float64
+    labels: np.ndarray  # [samples] int64
+
+
+_SAMPLES = types.NamedTuple(  # type: ignore[no-untyped-call]
+    (int64[::1], int64[::1], float64[:, ::1], int64[::1]), Samples
+)
+
+
+def grouped(x: np.ndarray, labels: np.ndarray) -> Samples:
+    """The samples x [samples, features] float64, without what is 0."""
+    groups = -(-len(x) // _GROUP)
+    padded = np.zeros((groups * _GROUP, x.shape[1]))
+    padded[: len(x)] = x
+    tiles = padded.reshape(groups, _GROUP, x.shape[1])
+    group, features = np.nonzero(np.any(tiles, 1))
+    starts = np.searchsorted(group, np.arange(groups + 1))
+    return Samples(starts, features.copy(), tiles[group, :, features], labels.copy())
+
+
+@emitted
+def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return float64(float64, float64, float64), emit
 
 
 @emitted
@@ -79,30 +117,68 @@ def _shifted(z: np.ndarray, product: np.ndarray) -> None:
         product[m] *= (e if z[m] > 0.0 else 1.0) / (1.0 + e) + SHIFT
 
 
-@kernel(types.void(float64[:, ::1], given(float64, 2), given(int64, 1), boolean, float64[:, ::1]))
-def add_entropies(
-    outputs: np.ndarray, bias: np.ndarray, labels: np.ndarray, shifted: bool, losses: np.ndarray
-) -> None:
-    """Add to losses [problems, particles] those of the samples.
+@inner
+def _four(samples: Samples, at: Index) -> tuple[float, float, float, float]:
+    v = samples.values[at]
+    return v[0], v[1], v[2], v[3]
 
-    outputs [samples, problems * particles] lack the bias [problems, particles], and are used up. A sample
-    is of class 1 in the problem of its label and of class 0 in all others; class 1 costs at z what class 0
-    costs at -z.
+
+@inner
+def _multiply(samples: Samples, group: Index, points: np.ndarray, z: np.ndarray) -> None:
+    """z [4, models]: what the models of points [features + 1, models], the last row the bias, say of a group.
+
+    Four features at a time, because otherwise reading and writing the sums is most of the work.
     """
-    particles = bias.shape[1]
-    bias, losses = bias.reshape(-1), losses.reshape(-1)
-    product = np.empty(losses.size)
-    for begin in range(0, len(outputs), _TOGETHER):
+    z0, z1, z2, z3 = z[0], z[1], z[2], z[3]
+    for a in range(_GROUP):
+        z[a] = points[-1]
+    begin, end = samples.starts[group], samples.starts[group + 1]
+    tail = end - (end - begin) % 4
+    for at in range(begin, tail, 4):
+        (a0, b0, c0, d0), (a1, b1, c1, d1) = _four(samples, at), _four(samples, at + 1)
+        (a2, b2, c2, d2), (a3, b3, c3, d3) = _four(samples, at + 2), _four(samples, at + 3)
+        p0, p1 = points[samples.features[at]], points[samples.features[at + 1]]
+        p2, p3 = points[samples.features[at + 2]], points[samples.features[at + 3]]
+        for m in range(z0.size):
+            q0, q1, q2, q3 = p0[m], p1[m], p2[m], p3[m]
+            z0[m] = _fma(a3, q3, _fma(a2, q2, _fma(a1, q1, _fma(a0, q0, z0[m]))))
+            z1[m] = _fma(b3, q3, _fma(b2, q2, _fma(b1, q1, _fma(b0, q0, z1[m]))))
+            z2[m] = _fma(c3, q3, _fma(c2, q2, _fma(c1, q1, _fma(c0, q0, z2[m]))))
+            z3[m] = _fma(d3, q3, _fma(d2, q2, _fma(d1, q1, _fma(d0, q0, z3[m]))))
+    for at in range(tail, end):
+        (a0, b0, c0, d0), p0 = _four(samples, at), points[samples.features[at]]
+        for m in range(z0.size):
+            z0[m], z1[m] = _fma(a0, p0[m], z0[m]), _fma(b0, p0[m], z1[m])
+            z2[m], z3[m] = _fma(c0, p0[m], z2[m]), _fma(d0, p0[m], z3[m])
+
+
+@kernel(float64[:, ::1](_SAMPLES, given(float64, 3), boolean))
+def entropies(samples: Samples, points: np.ndarray, shifted: bool) -> np.ndarray:
+    """[problems, particles]: the losses at points [features + 1, problems, particles], summed over samples.
+
+    A sample is of class 1 in the problem of its label and of class 0 in all others; class 1 costs at z what
+    class 0 costs at -z.
+    """
+    rows, problems, particles = points.shape
+    models = points.reshape(rows, problems * particles)
+    z, losses, product = (
+        np.empty((_GROUP, models.shape[1])),
+        np.zeros(models.shape[1]),
+        np.empty(models.shape[1]),
+    )
+    count = len(samples.labels)
+    for begin in range(0, count, _TOGETHER):
         product[:] = 1.0 if shifted else 0.0
-        for i in range(begin, min(begin + _TOGETHER, len(outputs))):
-            z, own = outputs[i], labels[i] * particles
-            for m in range(z.size):
-                z[m] += bias[m]
+        for i in range(begin, min(begin + _TOGETHER, count)):
+            if i % _GROUP == 0:
+                _multiply(samples, i // _GROUP, models, z)
+            out, own = z[i % _GROUP], samples.labels[i] * particles
             for m in range(own, own + particles):
-                z[m] = -z[m]
+                out[m] = -out[m]
             if shifted:
-                _shifted(z, product)
+                _shifted(out, product)
             else:
-                _stable(z, losses, product)
+                _stable(out, losses, product)
         for m in range(losses.size):
             losses[m] += -math.log(product[m]) if shifted else math.log1p(product[m])
+    return losses.reshape(problems, particles)

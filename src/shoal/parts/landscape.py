@@ -19,7 +19,7 @@ from torch import Tensor
 from shoal.core.data import Data
 from shoal.core.task import Task
 from shoal.core.types import Weights
-from shoal.kernels.logistic import add_entropies
+from shoal.kernels.logistic import entropies, grouped
 from shoal.kernels.swarm import squares
 
 LossForm = Literal["stable", "paper"]
@@ -58,7 +58,7 @@ def landscape_of(task: Task, data: Data, loss: LossForm) -> Landscape:
     if kind == "quadratic":
         return Quadratic(triangle(x, y))
     if kind == "logistic":
-        return Logistic(x.reshape(len(x), -1).double(), y.numpy(), loss == "paper")
+        return Logistic(x.reshape(len(x), -1).double(), y, loss == "paper")
     return Sampled(task, x.double(), y)
 
 
@@ -89,20 +89,12 @@ class Quadratic(Landscape):
 class Logistic(Landscape):
     """Cross-entropies of linear models, one versus all."""
 
-    def __init__(self, x: Tensor, labels: np.ndarray, shifted: bool) -> None:
-        self._lit = x.any(0).nonzero()[:, 0]  # features that are 0 everywhere cost time and change nothing
-        self._x, self._labels, self._shifted = x[:, self._lit].numpy(), labels, shifted
+    def __init__(self, x: Tensor, labels: Tensor, shifted: bool) -> None:
+        self._samples, self._shifted = grouped(x.numpy(), labels.numpy()), shifted
 
     def losses(self, points: Tensor) -> Tensor:
         """See `Landscape`."""
-        losses = torch.zeros(points.shape[1:], dtype=torch.float64)
-        # a copy, because the bits of a product may depend on how its factors lie in memory
-        slopes, bias = points[:-1].flatten(1)[self._lit].numpy(), points[-1].contiguous().numpy()
-        for begin in range(0, len(self._x), _SAMPLES):
-            outputs = self._x[begin : begin + _SAMPLES] @ slopes  # faster here than torch's
-            labels = self._labels[begin : begin + _SAMPLES]
-            add_entropies(outputs, bias, labels, self._shifted, losses.numpy())
-        return losses
+        return torch.from_numpy(entropies(self._samples, points.numpy(), self._shifted))
 
 
 class Sampled(Landscape):
