@@ -252,4 +252,4 @@ def test_compare_with_fields_of_the_spec(call, tmp_path):
     assert "lr = 0.01" in (tmp_path / "both" / "fedavg-local.lr=0.01-seed0" / "spec.toml").read_text()
     code, _, err = call("compare", "fedavg", "--spec", "toy.toml", "--set", "seed=5")
     assert code == 2
-    assert "takes its seeds from --seeds" in err
+    assert "seeds come from --seeds" in err

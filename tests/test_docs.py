@@ -13,11 +13,12 @@ import tomli_w
 import typer
 
 import shoal
-from shoal import compare
+from shoal import arena, compare
 from shoal.attacks import ATTACKS
 from shoal.cli import app
 from shoal.codecs import CODECS
 from shoal.config import arguments
+from shoal.core.attack import Attack
 from shoal.data import DATASETS
 from shoal.data.partitions import PARTITIONS
 from shoal.methods import METHODS
@@ -81,7 +82,7 @@ def test_the_defaults_are_those_of_the_page():
     assert shown == to_table(Spec())
 
 
-@pytest.mark.parametrize("part", [Sgd, Evaluate, Checkpoint, EngineSpec])
+@pytest.mark.parametrize("part", [Sgd, Evaluate, Checkpoint, EngineSpec, Attack])
 def test_every_field_is_on_the_page(part):
     for name, argument in arguments(part).items():
         (row,) = re.findall(rf"^\| `{name}` \| (.*?) \|", section(part), re.MULTILINE)
@@ -90,7 +91,11 @@ def test_every_field_is_on_the_page(part):
 
 
 def section(part):
-    title = {Sgd: "local", Evaluate: "evaluate", Checkpoint: "checkpoint", EngineSpec: "engine"}[part]
+    titles = {
+        **{Sgd: "local", Evaluate: "evaluate", Checkpoint: "checkpoint", EngineSpec: "engine"},
+        Attack: "attack",
+    }
+    title = titles[part]
     return text_of("docs/spec.md").split(f"## [{title}]")[1].split("\n## ")[0]
 
 
@@ -103,7 +108,7 @@ def test_every_entry_and_its_fields_are_on_the_page(catalogue):
     for name, entry in catalogue.items():
         rows = re.findall(rf"^\| `{name}` \|.*$", text_of("docs/spec.md"), re.MULTILINE)
         for field, argument in arguments(entry).items():
-            if field == "local":
+            if field == "local" or (catalogue is ATTACKS and field in arguments(Attack)):
                 continue
             assert any(f"`{field}`" in row for row in rows), f"{name}.{field}"
             if isinstance(argument.default, int | float):
@@ -138,6 +143,10 @@ def test_commands_exist_and_their_specs_resolve(words, tmp_path):
     if name == "compare":
         seeds = [int(seed) for seed in given["seeds"].split(",")]
         assert compare.plan(given["names"], table, given["settings"] or [], seeds, tmp_path)
+    elif name == "arena":
+        names = arena.names(given["defences"]), arena.names(given["attacks"])
+        table = table if given.get("spec") else arena.QUICK
+        assert arena.plan(*names, table, given["settings"] or [], [0])
     elif name == "reproduce" and given["name"]:
         assert chosen(given["name"], given["scale"], EXPERIMENTS)
     elif name in ("run", "partition"):
@@ -249,6 +258,19 @@ def test_the_readme_names_all_there_is(row, catalogue):
     (cell,) = re.findall(rf"^\| {row} \| (.*) \|$", text_of("README.md"), re.MULTILINE)
     named = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", cell))
     assert sorted(named) == sorted(catalogue)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_is_described(name):
+    """By its formula, and by its fields and their defaults."""
+    page = text_of("docs/attacks.md")
+    assert re.search(rf"^(\*\*{name}\b.*\*\*|\| {name} \| `)", page, re.MULTILINE)
+    (row,) = re.findall(rf"^\| {name} \| (.*) \|$", page.split("## Fields")[1], re.MULTILINE)
+    for field, argument in arguments(ATTACKS[name]).items():
+        if field not in arguments(Attack):
+            assert f"`{field}`" in row
+            if isinstance(argument.default, int | float):
+                assert f"`{field}` = {argument.default}" in row
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from shoal.build import Setup, build
 from shoal.core.codec import Packet
-from shoal.core.engine import Delivery, Engine, Memory, Outbox
+from shoal.core.conspiracy import Conspiracy
+from shoal.core.engine import TRAINING, Delivery, Engine, Memory, Outbox
 from shoal.core.tree import from_bytes, to_bytes
 from shoal.core.types import Context
 from shoal.loop import Federation
@@ -22,6 +23,9 @@ class WireEngine(Engine):
         self._server = server
         self._client = build(from_table(tomllib.loads(text))).side
         self._memories: dict[tuple[int, tuple[int, int]], bytes] = {}
+        self._way = _Visits(self)
+        if self._client.attack is not None and self._client.attack.colludes:
+            self._way = Conspiracy(self._client, self._way, self)  # attackers have a channel of their own
 
     def clients(self, round):
         return range(len(self._server.shards))
@@ -30,6 +34,9 @@ class WireEngine(Engine):
         return [self._server.shards.count(client) for client in clients]
 
     def exchange(self, work, cohort, message, key):
+        return self._way.exchange(work, cohort, message, key)
+
+    def visits(self, work, cohort, message, key):
         outbox = Outbox(self._server.side.codec, cohort, message, key)
         answers = {}
         for position in reversed(range(len(cohort.ids))):  # replies come in any order
@@ -40,22 +47,33 @@ class WireEngine(Engine):
             context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
             memory = self.memory(client, work.accepted.get(client))
             kept, answer = self._client.visit(work.verb, client, memory, Packet.from_bytes(wire), context)
-            if work.verb == "update" and self._client.remembers:
+            if work.verb in TRAINING and self._client.remembers:
                 self._memories[client, (work.round, work.leg)] = to_bytes(kept)
             back = bytes(answer)
             assert len(back) == answer.nbytes
-            reply = self._server.side.read(Packet.from_bytes(back))
+            reply = self._server.side.read(work.verb, Packet.from_bytes(back))
             answers[client] = Delivery((client,), sent, reply, "", down, len(back), 0.0)
         yield from (answers[client] for client in cohort.ids)
 
     def memory(self, client, version) -> Memory:
         return self._client.fresh() if version is None else from_bytes(self._memories[client, version])
 
+    def read(self, client, version):
+        return None if version is None else from_bytes(self._memories[client, version])
+
+    def write(self, client, accepted, pending, memory):
+        self._memories[client, pending] = to_bytes(memory)
+
     def close(self):
         pass
 
     def restore(self, client, version, memory):
         self._memories[client, version] = to_bytes(memory)
+
+
+class _Visits:
+    def __init__(self, engine: WireEngine) -> None:
+        self.exchange = engine.visits
 
 
 def over_the_wire(spec: Spec) -> Setup:

@@ -60,13 +60,15 @@ def build(spec: Spec) -> Setup:
     if method.needs_exact and not spec.codec.transparent:
         warnings.warn(f"with a lossy codec {method.needs_exact} in {spec.method_name}", stacklevel=2)
     holdings = Simulated(dataset, shards, key.fold("holdings"))
-    attackers = spec.attack.attackers(len(shards), key.fold("attackers")) if spec.attack else frozenset()
+    attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = ClientSide(
         task, method, spec.selector, spec.codec, holdings, key, Judge(), spec.attack, attackers, spec.privacy
     )
     mode = resolve_mode(spec.engine, side, shards)
     engine = LocalEngine(side, shards, mode, spec.engine.workers or cores(), population)
     spec = replace(spec, engine=replace(spec.engine, mode=mode))
+    if method.root_samples:  # clients have a task without it
+        task = replace(task, root=holdings.root(method.root_samples))
     federation = Federation(task, method, spec.selector, engine, key, side.remembers)
     return Setup(spec, federation, dataset, shards, side)
 

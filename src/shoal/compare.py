@@ -31,26 +31,36 @@ def plan(
     """
     if len(set(names)) < len(names):
         raise SpecError(f"every method must be named once, got {' '.join(names)}")
-    if any(setting.split("=")[0].strip() == "seed" for setting in settings):
-        raise SpecError("a comparison takes its seeds from --seeds, not from --set seed")
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise SpecError(
-            f"seeds must be different whole numbers such as 0,1,2; got {','.join(map(str, seeds))}"
-        )
+    check_seeds(seeds, settings)
     cells = []
     for label in names:
-        name, fields = _split(label)
+        name, fields = split(label, "method")
         chosen = with_settings(with_method(table, name), [*settings, *fields])
         for seed in seeds:
-            folder = out / f"{re.sub(r'[^A-Za-z0-9.=_-]+', '-', label)}-seed{seed}"
+            folder = out / f"{file_name(label)}-seed{seed}"
             cells.append(Cell(label, from_table({**chosen, "seed": seed}), folder))
     return cells
 
 
-def _split(label: str) -> tuple[str, list[str]]:
-    """The method's name, and its own fields as settings."""
+def check_seeds(seeds: Sequence[int], settings: Sequence[str]) -> None:
+    """Refuse seeds that say nothing, or are said twice."""
+    if any(setting.split("=")[0].strip() == "seed" for setting in settings):
+        raise SpecError("seeds come from --seeds, not from --set seed")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise SpecError(
+            f"seeds must be different whole numbers such as 0,1,2; got {','.join(map(str, seeds))}"
+        )
+
+
+def split(label: str, table: str) -> tuple[str, list[str]]:
+    """The name of a part, and the fields that the label gives it as settings of its table."""
     name, *rest = re.split(r"[:,](?=[A-Za-z_][\w.]*=)", label)
-    return name, [field if "." in field.split("=")[0] else f"method.{field}" for field in rest]
+    return name, [field if "." in field.split("=")[0] else f"{table}.{field}" for field in rest]
+
+
+def file_name(label: str) -> str:
+    """A label as part of a path."""
+    return re.sub(r"[^A-Za-z0-9.=_-]+", "-", label)
 
 
 def play(cells: Sequence[Cell], watch: Callable[[Cell], Watcher | None]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.attack import Attack
 from shoal.core.data import Data, Dataset
 from shoal.core.engine import Work
 from shoal.core.key import Key
@@ -86,7 +87,7 @@ def measures(scores: np.ndarray, y: np.ndarray, metrics: Sequence[MetricName]) -
     if "f1" in metrics:
         found["f1"] = float(np.mean([_f1(predicted == c, y == c) for c in judged]))
     if "auc" in metrics:
-        found["auc"] = float(np.mean([_auc(scores[:, c], y == c) for c in judged]))
+        found["auc"] = float(np.mean([auc(scores[:, c], y == c) for c in judged]))
     return found
 
 
@@ -95,7 +96,7 @@ def _f1(predicted: np.ndarray, true: np.ndarray) -> float:
     return 2 * int((predicted & true).sum()) / marked if marked else 0.0
 
 
-def _auc(scores: np.ndarray, true: np.ndarray) -> float:
+def auc(scores: np.ndarray, true: np.ndarray) -> float:
     """The chance that a positive sample scores higher than a negative one (ties count half)."""
     positives, negatives = int(true.sum()), int((~true).sum())
     if not positives or not negatives or not np.isfinite(scores).all():
@@ -112,6 +113,7 @@ def evaluate(
     dataset: Dataset,
     metrics: Sequence[MetricName],
     clients: int,
+    attack: Attack | None = None,
 ) -> dict[str, Any]:
     """All measures after a round.
 
@@ -119,12 +121,24 @@ def evaluate(
     """
     model = federation.method.model(progress.state)
     found = {} if model is None else global_measures(federation.task, model, dataset, metrics)
+    if model is not None and attack is not None:
+        found |= _success(federation.task, model, dataset, attack)
     replies = _ask_clients(federation, progress, clients, common=model is None)
     if model is None and replies:
         found |= _means([reply["common"] for reply in replies])
     if replies:
         found |= fairness([reply["own"] for reply in replies], "accuracy" if dataset.classes else "mse")
     return found
+
+
+def _success(task: Task, weights: Weights, dataset: Dataset, attack: Attack) -> dict[str, float]:
+    """How often the attack has its way with the global model, if it wants more than harm."""
+
+    def predict(x: Tensor) -> Tensor:
+        return outputs_of(task, weights, x).argmax(1)
+
+    share = attack.success(predict, dataset.x_test, dataset.y_test)
+    return {} if share is None else {"attack_success": share}
 
 
 def _ask_clients(

@@ -25,6 +25,7 @@ from shoal.directory import REPORT, RunDirectory, named_weights, weights_sha256
 from shoal.engines.process import keep_freed_memory
 from shoal.evaluation import evaluate
 from shoal.loop import Progress, Round, advance, start
+from shoal.robustness import attackers_weight
 from shoal.spec import Spec, from_table, load_spec
 
 Record = dict[str, Any]
@@ -180,6 +181,9 @@ def _play(
         "memory_sha256": _memory_sha256(setup, progress),
         "environment": environment(),
     }
+    if spec.attack is not None:
+        attackers = sorted(setup.side.attackers)
+        summary |= {"attackers": attackers, "attackers_share": len(attackers) / len(setup.shards)}
     if directory is not None:
         directory.write_model(weights)
         directory.write_summary(summary)
@@ -208,9 +212,18 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
     judged: dict[str, Any] = {measure: None, "loss": None}
     if due or progress.round == spec.rounds:
         judged |= evaluate(
-            setup.federation, progress, setup.dataset, spec.evaluate.metrics, spec.evaluate.clients
+            setup.federation,
+            progress,
+            setup.dataset,
+            spec.evaluate.metrics,
+            spec.evaluate.clients,
+            spec.attack,
         )
-    return progress, as_record(progress.round, judged, done, seconds)
+    record = as_record(progress.round, judged, done, seconds)
+    if spec.attack is not None:
+        liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
+        record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
+    return progress, record
 
 
 def as_record(round: int, judged: Mapping[str, Any], done: Round, seconds: float) -> Record:
@@ -258,7 +271,7 @@ def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
     """The numbers of a whole run."""
     last = records[-1]
     judged = [r["accuracy"] for r in records if r.get("accuracy") is not None]
-    kept = ("final_loss", "balanced_accuracy", "f1", "auc")
+    kept = ("final_loss", "balanced_accuracy", "f1", "auc", "attack_success")
     measures = {name: last[name] for name in kept if name in last}
     measures |= {name: value for name, value in last.items() if "client" in name}
     if "mse" in last:

@@ -41,7 +41,8 @@ from shoal.evaluation import MetricName
 from shoal.methods import METHODS
 from shoal.methods.fedavg import FedAvg
 from shoal.models import MODELS
-from shoal.parts.aggregators import AGGREGATORS, Aggregator
+from shoal.parts import AGGREGATORS
+from shoal.parts.aggregators import Aggregator
 from shoal.parts.local import Sgd
 from shoal.parts.terms import TERMS, Term
 from shoal.privacy import PRIVACY

@@ -5,13 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.style import Style
 from rich.table import Table
+from rich.text import Text
 
+from shoal.jobs import Job, crew, work
+from shoal.report.shades import Heat, Shade, colours
 from shoal.runner import Record, Watcher
 
 
@@ -58,6 +63,14 @@ def bars() -> Iterator[Bars]:
         yield Bars(progress)
 
 
+def watched(title: str, jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
+    """Work on jobs with a bar for all of them; their answers by name."""
+    # processes first: a copy of a process whose other thread draws bars would copy its locks as well
+    with crew(jobs, folder) as workers, bars() as shown:
+        watch = shown.add(title, sum(job.spec.rounds for job in jobs))
+        return work(workers, jobs, folder, lambda rounds: watch({"round": rounds}))
+
+
 def _score(record: Mapping[str, Any]) -> str:
     if record.get("accuracy") is not None:
         return f"{100 * record['accuracy']:.1f} %"
@@ -82,6 +95,37 @@ def show_table(title: str | None, head: Sequence[str], rows: Sequence[Sequence[s
     for row in rows:
         table.add_row(*row)
     stdout().print(table)
+
+
+def show_heat(heat: Heat, corner: str) -> None:
+    """A heat map on stdout. Where it is too wide, the columns that are left follow below."""
+    console = stdout()
+    widths = [max(7, *map(len, _words(column))) + 1 for column in heat.columns]  # and what parts them
+    room, first = console.width - max(len(corner), *map(len, heat.rows)) - 4, 0
+    console.print(heat.title, style="bold", soft_wrap=True)
+    while first < len(widths):
+        last = first + 1
+        while last < len(widths) and sum(widths[first : last + 1]) <= room:
+            last += 1
+        table = Table(box=SIMPLE_HEAD, padding=0)
+        table.add_column(corner, no_wrap=True)
+        for column in heat.columns[first:last]:
+            table.add_column("\n".join(_words(column)), justify="right", vertical="bottom", no_wrap=True)
+        for name, shades in heat.rows.items():
+            table.add_row(name, *(_coloured(shade) for shade in shades[first:last]))
+        console.print(table)
+        first = last
+
+
+def _words(name: str) -> list[str]:
+    return name.replace("_", " ").split()
+
+
+def _coloured(shade: Shade) -> Text:
+    if shade.depth is None:
+        return Text(shade.text)
+    ground, ink = colours(shade.depth)
+    return Text(f" {shade.text} ", Style(color=ink, bgcolor=ground))
 
 
 def complain(message: str) -> None:

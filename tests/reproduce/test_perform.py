@@ -201,7 +201,7 @@ def test_ctrl_c_says_how_to_go_on(call, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shoal.reproduce.perform.work", interrupted)
+    monkeypatch.setattr("shoal.terminal.work", interrupted)
     code, out, err = call("toy-table0", "--out", "here")
     assert (code, out) == (130, "")
     assert err == "shoal: stopped; the same command goes on where it was\n"

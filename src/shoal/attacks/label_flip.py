@@ -1,29 +1,64 @@
-"""Label flipping: attackers train honestly, on wrong labels."""
+"""Label flipping: attackers train honestly, on wrong labels.
+
+Tolpegin, Truex, Gursoy, Liu: Data Poisoning Attacks Against Federated Learning Systems, ESORICS 2020 (one
+source class to one target class); Fang, Cao, Jia, Gong: Local Model Poisoning Attacks to Byzantine-Robust
+Federated Learning, USENIX Security 2020 (all classes).
+
+    all:               y <- C - 1 - y                             -> `LabelFlip.poison`
+    source to target:  y <- target where y = source
+
+Departures: `labels` flips a share of the labels only, the same ones in every round.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
-import numpy as np
+import torch
+from torch import Tensor
 
-from shoal.core.attack import Attack, check_fraction
-from shoal.core.data import Data
+from shoal.core.attack import Attack
+from shoal.core.data import Batch
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 
 
 @dataclass(frozen=True)
 class LabelFlip(Attack):
-    """Attackers take class y for class C - 1 - y."""
+    """Attackers take class y for class C - 1 - y, or one class for another."""
 
-    fraction: float = 0.1
+    source: int | None = None  # the class that is taken for another; none: all of them
+    target: int | None = None  # what it is taken for
+    labels: float = 1.0  # the share that is flipped
 
-    def __post_init__(self) -> None:
-        check_fraction(self.fraction)
-
-    def poison(self, data: Data, key: Key) -> Data:
+    def check(self) -> None:
         """See `Attack`."""
-        if not data.classes:
+        if (self.source is None) != (self.target is None):
+            given = f"source = {self.source}, target = {self.target}"
+            raise SpecError(f"give source and target, or neither of them, got {given}")
+        if self.source is not None and self.source == self.target:
+            raise SpecError(f"target must be another class than source, got {self.target} for both")
+        if not 0 <= self.labels <= 1:
+            raise SpecError(f"labels must be in [0, 1], got {self.labels:g}; 0.5 flips every other label")
+
+    def poison(self, samples: Batch, classes: int, key: Key) -> Batch:
+        """See `Attack`."""
+        if not classes:
             raise SpecError("[attack] label_flip needs class labels, and this is a regression; use sign_flip")
-        x, y = data.all
-        return replace(data, x=x, y=data.classes - 1 - y, rows=np.arange(len(y)))
+        if self.source is None or self.target is None:
+            flipped = classes - 1 - samples.y
+        elif max(self.source, self.target) >= classes:
+            raise SpecError(
+                f"[attack] there is no class {max(self.source, self.target)}; classes are 0 to {classes - 1}"
+            )
+        else:
+            flipped = torch.where(samples.y == self.source, self.target, samples.y)
+        chosen = key.uniform((len(flipped),)).to(flipped.device) < self.labels
+        return samples._replace(y=torch.where(chosen, flipped, samples.y))
+
+    def success(self, predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> float | None:
+        """How many of the source class are taken for the target class."""
+        if self.source is None or self.target is None or not bool((y == self.source).any()):
+            return None
+        return float(predict(x[y == self.source]).eq(self.target).double().mean())

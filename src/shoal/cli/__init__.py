@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from shoal.cli.arena import arena
 from shoal.cli.bench import bench
 from shoal.cli.lists import LISTS, lister
 from shoal.cli.pictures import partition, report
@@ -41,7 +42,7 @@ def _common(
     """Federated learning between clients that are nothing alike."""
 
 
-for command in (run, resume, compare, reproduce, partition, report, bench):
+for command in (run, resume, compare, arena, reproduce, partition, report, bench):
     app.command()(command)
 for name, catalogue in LISTS.items():
     app.command(name, help=f"List the {name}.")(lister(catalogue))

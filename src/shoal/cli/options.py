@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from shoal.core.errors import SpecError
 from shoal.terminal import complain
 
 SpecFile = Annotated[
@@ -31,6 +32,14 @@ def free_folder(name: str) -> Path:
     taken = {path.name.split("-")[0] for path in Path("runs").glob("*")}
     number = next(n for n in range(1, 10**6) if f"{n:03d}" not in taken)
     return Path("runs") / f"{number:03d}-{name.replace(':', '.')}"
+
+
+def numbers(seeds: str) -> list[int]:
+    """The seeds of an option."""
+    try:
+        return [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise SpecError(f"--seeds must be whole numbers such as 0,1,2; got {seeds!r}") from None
 
 
 @contextmanager

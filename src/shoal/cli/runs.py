@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from shoal import compare as comparison
-from shoal.cli.options import JsonFlag, OutFolder, SetOption, SpecFile, free_folder, interruptible
+from shoal.cli.options import JsonFlag, OutFolder, SetOption, SpecFile, free_folder, interruptible, numbers
 from shoal.config import Table
-from shoal.core.errors import SpecError
 from shoal.directory import REPORT, RunDirectory, to_json
 from shoal.report.runs import read_run
 from shoal.report.table import Stat, comparison_rows, shown_columns, stat_text
@@ -83,7 +82,7 @@ def compare(
     """
     folder = out or free_folder("compare")
     table = {} if spec is None else load_table(spec)
-    cells = comparison.plan(names, table, settings or [], _numbers(seeds), folder)
+    cells = comparison.plan(names, table, settings or [], numbers(seeds), folder)
     with interruptible("the same command goes on where it was"), bars() as shown:
         watchers = {
             cell.directory: shown.add(f"{cell.label}, seed {cell.spec.seed}", cell.spec.rounds)
@@ -96,19 +95,12 @@ def compare(
     columns = shown_columns(rows)
     if json:
         found = {row.label: {metric: _spread(row.stat(metric)) for metric in columns} for row in rows}
-        print(to_json({"out": str(folder), "report": str(page), "seeds": _numbers(seeds), "methods": found}))
+        print(to_json({"out": str(folder), "report": str(page), "seeds": numbers(seeds), "methods": found}))
         return
     head = {metric: title for metric, title in SHORT_TITLES.items() if metric in columns}
     shown_rows = [[row.label, *(stat_text(metric, row.stat(metric)) for metric in head)] for row in rows]
     show_table(title, ["Method", *head.values()], shown_rows)
     stdout().print(f"Report: {page}", soft_wrap=True)
-
-
-def _numbers(seeds: str) -> list[int]:
-    try:
-        return [int(seed) for seed in seeds.split(",")]
-    except ValueError:
-        raise SpecError(f"--seeds must be whole numbers such as 0,1,2; got {seeds!r}") from None
 
 
 def _spread(stat: Stat | None) -> dict[str, float] | None:

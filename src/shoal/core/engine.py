@@ -5,21 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec, Packet
-from shoal.core.data import Batching, Data
+from shoal.core.data import Batch, Batching, Data
 from shoal.core.errors import SpecError, StageError
 from shoal.core.key import Key
 from shoal.core.method import Method
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Population, Selector
 from shoal.core.task import Task
-from shoal.core.tree import row
+from shoal.core.tree import row, tree_map
 from shoal.core.types import (
     Cohort,
     Context,
@@ -30,9 +32,12 @@ from shoal.core.types import (
     Tree,
     Version,
     message_for,
+    message_part,
 )
 
-Verb = Literal["update", "evaluate", "profile"]
+# `train` is the first half of an update, up to the honest reply: all that attackers who plot do by themselves
+Verb = Literal["update", "train", "evaluate", "profile"]
+TRAINING: frozenset[Verb] = frozenset({"update", "train"})  # what clients remember
 
 
 class Work(NamedTuple):
@@ -64,17 +69,25 @@ class Delivery(NamedTuple):
         if not self.stacked:
             yield self
             return
+        for i in range(len(self.clients)):
+            part = self.cut(i, i + 1)
+            yield part._replace(sent=message_for(part.sent, 0), reply=row(part.reply, 0), stacked=False)
+
+    def cut(self, first: int, last: int) -> Delivery:
+        """What came back from the clients `first` to `last` of a block."""
         count = len(self.clients)
-        for i, client in enumerate(self.clients):
-            yield Delivery(
-                (client,),
-                message_for(self.sent, i),
-                row(self.reply, i),
-                self.reason,
-                self.bytes_down // count,
-                self.bytes_up // count,
-                self.seconds / count,
-            )
+        if last - first == count:
+            return self
+        return Delivery(
+            self.clients[first:last],
+            message_part(self.sent, range(first, last)),
+            tree_map(lambda leaf: leaf[first:last] if isinstance(leaf, Tensor) else leaf, self.reply),
+            self.reason,
+            self.bytes_down // count * (last - first),
+            self.bytes_up // count * (last - first),
+            self.seconds / count * (last - first),
+            self.stacked,
+        )
 
 
 class Engine(ABC):
@@ -160,35 +173,72 @@ class ClientSide:
         """The memory of a client that never took part."""
         return Memory(self.method.client_init(self.task, self.key.fold("init")), None)
 
+    def attacks(self, client: int, round: int) -> bool:
+        """Whether the client is not honest in this round."""
+        return self.attack is not None and client in self.attackers and self.attack.active(round)
+
     def visit(
         self, verb: Verb, client: int, memory: Memory, packet: Packet, context: Context
     ) -> tuple[Memory, Packet]:
         """Do what the verb says."""
-        work = {"update": self._update, "evaluate": self._evaluate, "profile": self._profile}[verb]
+        work = {
+            "update": self._update,
+            "train": self._train,
+            "evaluate": self._evaluate,
+            "profile": self._profile,
+        }[verb]
         with stage(verb, client, context.round):
             return work(client, memory, self.codec.decode(packet), context)
 
-    def read(self, packet: Packet) -> Reply:
-        """A reply as the server decodes it."""
+    def read(self, verb: Verb, packet: Packet) -> Reply:
+        """A reply as the server decodes it; only updates are encoded."""
         content: Reply = packet.content or Reply((), None, {})
+        if verb != "update":
+            return content
         return content._replace(payload=self.codec.decode(Packet(content.payload)))
 
-    def _update(self, client: int, memory: Memory, message: Tree, context: Context) -> tuple[Memory, Packet]:
-        full = bool(self.task.batch_norms)
-        data = self.holdings.train(client, self.method.batching, context.key.fold("batches"), full=full)
-        attack = self.attack if client in self.attackers else None
-        if attack is not None:
-            data = attack.poison(data, context.key.fold("poison"))
-        kept, reply = self.method.client_update(self.task, memory.method, message, data, context)
-        if attack is not None:
-            reply = attack.lie(reply, context.key.fold("lie"))
+    def poisoned(self, data: Data, clients: Sequence[int]) -> Data:
+        """What attackers train on: their samples alone are copied, and changed."""
+        assert self.attack is not None
+        batches = [
+            self.attack.poison(
+                Batch(data.x[torch.from_numpy(rows)], data.y[torch.from_numpy(rows)]),
+                data.classes,
+                self.key.fold("poison", client),
+            )
+            for client, rows in zip(clients, np.split(data.rows, np.cumsum(data.counts)[:-1]), strict=True)
+        ]
+        x, y = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        return replace(data, x=x, y=y, rows=np.arange(len(data.rows)))
+
+    def send(self, reply: Reply, coded: Tree, context: Context) -> tuple[Tree, Packet]:
+        """From a reply, honest or not, to what travels; and what the codec remembers, given what it did."""
         if self.privacy is not None:
             reply = self.privacy.protect(reply, context.key.fold("privacy"))
         reply = self.method.upload(reply, context.setting)
         packet, coded = self.codec.encode(
-            reply.payload, setting=context.setting, key=context.key.fold("codec"), memory=memory.codec
+            reply.payload, setting=context.setting, key=context.key.fold("codec"), memory=coded
         )
-        return Memory(kept, coded), Packet(reply._replace(payload=packet.content))
+        return coded, Packet(reply._replace(payload=packet.content))
+
+    def _train(self, client: int, memory: Memory, message: Tree, context: Context) -> tuple[Memory, Packet]:
+        full = bool(self.task.batch_norms)
+        data = self.holdings.train(client, self.method.batching, context.key.fold("batches"), full=full)
+        if self.attacks(client, context.round):
+            data = self.poisoned(data, (client,))
+        kept, reply = self.method.client_update(self.task, memory.method, message, data, context)
+        return Memory(kept, memory.codec), Packet(reply)
+
+    def _update(self, client: int, memory: Memory, message: Tree, context: Context) -> tuple[Memory, Packet]:
+        kept, packet = self._train(client, memory, message, context)
+        reply = packet.content
+        if self.attacks(client, context.round):
+            assert self.attack is not None
+            if self.attack.colludes:
+                raise SpecError("[attack] this attack needs attackers in one place; run it on engine local")
+            (reply,) = self.attack.lie([reply], [context], 1)
+        coded, answer = self.send(reply, memory.codec, context)
+        return Memory(kept.method, coded), answer
 
     def _evaluate(
         self, client: int, memory: Memory, message: Tree, context: Context

@@ -96,6 +96,11 @@ class Method(ABC):
         """Take note of newcomers and what they told of themselves."""
         return state
 
+    @property
+    def root_samples(self) -> int:
+        """How many clean samples of its own the server needs; they are `task.root` in `finish`."""
+        return 0
+
     @abstractmethod
     def model(self, state: State) -> Weights | None:
         """The global model, or None where there is none to speak of."""

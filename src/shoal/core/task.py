@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from shoal.core.data import Data
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.types import Weights
@@ -106,6 +107,7 @@ class Task:
     device: str = "cpu"
     dense: DensePlan | None = None  # set where the compiled kernels can train the model
     last: str | None = None  # how names of the last linear layer's parameters begin; None: there is none
+    root: Data | None = None  # clean samples of the server's own, for methods that ask for them
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
     _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)

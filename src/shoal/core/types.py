@@ -85,3 +85,27 @@ def message_for(message: Tree, position: int) -> Tree:
         return message
     fields = (field.rows[position] if isinstance(field, PerClient) else field for field in message)
     return type(message)(*fields)
+
+
+class _Some(Sequence[Tree]):
+    """Some of the rows of a `PerClient`, still made when asked for."""
+
+    def __init__(self, rows: Sequence[Tree], positions: Sequence[int]) -> None:
+        self._rows, self._positions = rows, positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __getitem__(self, position: Any) -> Tree:
+        return self._rows[self._positions[position]]
+
+
+def message_part(message: Tree, positions: Sequence[int]) -> Tree:
+    """The message as it goes to some members of the cohort."""
+    if not any(isinstance(field, PerClient) for field in message):
+        return message
+    fields = (
+        PerClient(_Some(field.rows, positions)) if isinstance(field, PerClient) else field
+        for field in message
+    )
+    return type(message)(*fields)

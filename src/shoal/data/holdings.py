@@ -11,6 +11,7 @@ from torch import Tensor
 
 from shoal.core.data import NO_PLAN, Batching, Data, Dataset, Shards, schedule
 from shoal.core.engine import Holdings
+from shoal.core.errors import SpecError
 from shoal.core.key import Key
 
 TEST_SAMPLES = 100  # that a client's model is judged on, where the test set has as many
@@ -67,6 +68,15 @@ class Simulated(Holdings):
         generator = self.key.fold("common", client).numpy()
         total = len(self.dataset.y_test)
         return self._tested(generator.choice(total, min(TEST_SAMPLES, total), replace=False))
+
+    def root(self, count: int) -> Data:
+        """Training samples that the server holds too; no client loses them."""
+        total = len(self.dataset.y_train)
+        if count > total:
+            raise SpecError(f"root must be at most {total}, the number of training samples, got {count}")
+        rows = np.sort(self.key.fold("root").numpy().choice(total, count, replace=False))
+        counts = np.array([count])
+        return Data(self.dataset.x_train, self.dataset.y_train, rows, counts, NO_PLAN, self.dataset.classes)
 
     def _tested(self, rows: np.ndarray) -> Data:
         counts = np.array([len(rows)])

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from shoal.core.codec import Packet
-from shoal.core.engine import ClientSide, Delivery, Memory, Outbox, Work, stage
+from shoal.core.engine import TRAINING, ClientSide, Delivery, Memory, Outbox, Work, stage
 from shoal.core.key import Key
 from shoal.core.tree import row, stack, tree_map
 from shoal.core.types import Cohort, Context, PerClient, Reply, Tree
@@ -40,14 +40,13 @@ class Blocks:
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
-        side = self._side
-        alone = work.verb != "update" or side.attack is not None or side.privacy is not None
+        alone = work.verb not in TRAINING or self._side.privacy is not None
         if alone or not (self._fused or self._mapped):
             yield from self._serial.exchange(work, cohort, message, key)
             return
         outbox = Outbox(self._side.codec, cohort, message, key)
         for positions in blocks(cohort, self._size):
-            with stage("update", cohort.ids[positions[0]], work.round):
+            with stage(work.verb, cohort.ids[positions[0]], work.round):
                 yield self._deliver(work, cohort.take(positions), outbox.several(positions), key)
 
     def close(self) -> None:
@@ -63,13 +62,16 @@ class Blocks:
         if side.remembers:
             fresh = side.fresh()
             memories = [self._store.read(c, work.accepted.get(c)) or fresh for c in cohort.ids]
+        lying = work.verb == "train"  # the honest are asked for updates
         if self._fused:
-            kept, reply = self._fused_update(cohort, sent, context)
+            kept, reply = self._fused_update(cohort, sent, context, poisoned=lying)
         else:
             held = [memory.method for memory in memories]
-            kept, reply = mapped_update(side, cohort, held, _stacked(sent), context)
-        reply = side.method.upload(reply, context.setting)
-        reply, up, coded = self._encoded(cohort, reply, memories, context)
+            kept, reply = mapped_update(side, cohort, held, _stacked(sent), context, poisoned=lying)
+        up, coded = 0, [memory.codec for memory in memories]
+        if not lying:
+            reply = side.method.upload(reply, context.setting)
+            reply, up, coded = self._encoded(cohort, reply, memories, context)
         if side.remembers:
             for i, client in enumerate(cohort.ids):
                 memory = Memory(tree_map(torch.clone, row(kept, i)), coded[i])
@@ -78,12 +80,15 @@ class Blocks:
         seconds = time.perf_counter() - started
         return Delivery(cohort.ids, _shared(sent), reply, "", down, up, seconds, stacked=True)
 
-    def _fused_update(self, cohort: Cohort, sent: Sequence[Tree], context: Context) -> tuple[Tree, Reply]:
+    def _fused_update(
+        self, cohort: Cohort, sent: Sequence[Tree], context: Context, *, poisoned: bool
+    ) -> tuple[Tree, Reply]:
         """One call for the whole block."""
         side = self._side
         assert side.method.batching is not None
         words = context.key.fold_many("client", np.array(cohort.ids), "batches")
         data = side.holdings.block(cohort.ids, side.method.batching, words, self._threads)
+        data = side.poisoned(data, cohort.ids) if poisoned else data
         message = sent[0] if _alike(sent) else _stacked(sent)
         return side.method.client_update(side.task, (), message, data, context)
 
@@ -102,7 +107,7 @@ class Blocks:
                 single.payload, setting=context.setting, key=key, memory=memories[i].codec
             )
             answer = Packet(single._replace(payload=packet.content))
-            read.append(self._side.read(answer))
+            read.append(self._side.read("update", answer))
             up += answer.nbytes
             coded.append(memory)
         return stack(read), up, coded

@@ -7,6 +7,7 @@ what a step would draw at random is drawn before, from each client's own key.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,10 +22,16 @@ from shoal.core.types import Cohort, Context, Reply, Tree
 
 
 def mapped_update(
-    side: ClientSide, cohort: Cohort, memories: Sequence[Tree], message: Tree, context: Context
+    side: ClientSide,
+    cohort: Cohort,
+    memories: Sequence[Tree],
+    message: Tree,
+    context: Context,
+    *,
+    poisoned: bool,
 ) -> tuple[Tree, Reply]:
     """The memories and replies of the block, stacked. `message` has a client axis everywhere."""
-    lanes, x, y = _lanes(side, cohort, context)
+    lanes, x, y = _lanes(side, cohort, context, poisoned)
     frame: list[Any] = []
 
     def one(memory: Tree, message: Tree, lane: dict[str, Any]) -> list[Tensor]:
@@ -37,7 +44,9 @@ def mapped_update(
     return kept, reply
 
 
-def _lanes(side: ClientSide, cohort: Cohort, context: Context) -> tuple[dict[str, Any], Tensor, Tensor]:
+def _lanes(
+    side: ClientSide, cohort: Cohort, context: Context, poisoned: bool
+) -> tuple[dict[str, Any], Tensor, Tensor]:
     """Rows, masks, noise and weights of all clients, padded to one shape; and the arrays they point into."""
     batching, full = side.method.batching, bool(side.task.batch_norms)
     assert batching is not None
@@ -46,6 +55,8 @@ def _lanes(side: ClientSide, cohort: Cohort, context: Context) -> tuple[dict[str
         side.holdings.train(client, batching, key.fold("batches"), full=full)
         for client, key in zip(cohort.ids, keys, strict=True)
     ]
+    if poisoned:
+        held = _joined([side.poisoned(data, (c,)) for c, data in zip(cohort.ids, held, strict=True)])
     steps = max(len(data.plan.step_ptr) - 1 for data in held)
     padded = [_padded(data, steps, batching.batch) for data in held]
     lanes = {
@@ -63,6 +74,15 @@ def _lanes(side: ClientSide, cohort: Cohort, context: Context) -> tuple[dict[str
         "weight": torch.stack([data.weight for data in held]),
     }
     return lanes, held[0].x, held[0].y
+
+
+def _joined(held: Sequence[Data]) -> list[Data]:
+    """Samples that each client has in arrays of its own, in arrays that they share."""
+    x, y = torch.cat([data.x for data in held]), torch.cat([data.y for data in held])
+    starts = np.cumsum([0, *(len(data.x) for data in held)])
+    return [
+        replace(data, x=x, y=y, rows=data.rows + start) for data, start in zip(held, starts, strict=False)
+    ]
 
 
 def _padded(data: Data, steps: int, batch: int) -> tuple[np.ndarray, np.ndarray]:

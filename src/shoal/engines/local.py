@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from shoal.core.conspiracy import Conspiracy
 from shoal.core.data import Shards
 from shoal.core.engine import ClientSide, Delivery, Engine, Memory, Work
 from shoal.core.key import Key
@@ -41,11 +42,13 @@ class LocalEngine(Engine):
         self._side, self._shards, self._store = side, shards, MemoryStore()
         self._population = range(len(shards)) if population is None else population
         self._threads = workers
-        self._way: Serial | Blocks | Workers = Serial(side, self._store)
+        self._way: Serial | Blocks | Workers | Conspiracy = Serial(side, self._store)
         if mode == "block":
             self._way = Blocks(side, self._store, workers)
         elif mode == "workers":
             self._way = Workers(side, self._store, workers)
+        if side.attack is not None and (side.attack.colludes or mode == "block"):
+            self._way = Conspiracy(side, self._way, self._store)
 
     def clients(self, round: int) -> Population:
         """See `Engine`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from shoal.core.engine import ClientSide, Delivery, Outbox, Work
+from shoal.core.engine import TRAINING, ClientSide, Delivery, Outbox, Work
 from shoal.core.key import Key
 from shoal.core.types import Cohort, Context, Tree
 from shoal.engines.memory import MemoryStore
@@ -26,10 +26,11 @@ class Serial:
             context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
             memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh()
             kept, answer = self._side.visit(work.verb, client, memory, packet, context)
-            if work.verb == "update" and self._side.remembers:
+            if work.verb in TRAINING and self._side.remembers:
                 self._store.write(client, work.accepted.get(client), (work.round, work.leg), kept)
             seconds = time.perf_counter() - started
-            yield Delivery((client,), sent, self._side.read(answer), "", down, answer.nbytes, seconds)
+            reply = self._side.read(work.verb, answer)
+            yield Delivery((client,), sent, reply, "", down, answer.nbytes, seconds)
 
     def close(self) -> None:
         """Nothing to end."""

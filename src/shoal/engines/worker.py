@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from shoal.core.codec import Packet
-from shoal.core.engine import ClientSide, Verb
+from shoal.core.engine import TRAINING, ClientSide, Verb
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.tree import from_buffer, into_buffer, nbytes, to_bytes
@@ -79,7 +79,7 @@ def _do(side: ClientSide, letter: Tree, slot: Slot, job: Job) -> Done:
         context = Context(job.round, job.leg, job.setting, job.key)
         packet = Packet(letter if job.letter else message)
         kept, answer = side.visit(job.verb, job.client, memory or side.fresh(), packet, context)
-        parcel = (kept if side.remembers and job.verb == "update" else None, answer.content)
+        parcel = (kept if side.remembers and job.verb in TRAINING else None, answer.content)
         length = nbytes(parcel)
         if length > len(slot.outward):
             return Done(job.slot, length, to_bytes(parcel))

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.codec import Packet
-from shoal.core.engine import ClientSide, Delivery, Outbox, Work
+from shoal.core.engine import TRAINING, ClientSide, Delivery, Outbox, Work
 from shoal.core.errors import SpecError, StageError
 from shoal.core.key import Key
 from shoal.core.tree import from_buffer, into_buffer, nbytes, to_bytes, tree_map
@@ -210,7 +210,7 @@ class Exchange:
         buffer = memoryview(worker.slots[done.slot].outward) if done.data is None else memoryview(done.data)
         kept, content = from_buffer(buffer)
         side, work, client = self._pool.side, self._work, self._cohort.ids[position]
-        if work.verb == "update" and side.remembers:
+        if work.verb in TRAINING and side.remembers:
             accepted = work.accepted.get(client)
             self._pool.store.write(client, accepted, (work.round, work.leg), _copied(kept))
         if side.method.keeps or work.verb != "update":
@@ -218,7 +218,8 @@ class Exchange:
         answer = Packet(content)
         _, sent, down = self._outbox[position]
         seconds = time.perf_counter() - self._began[position]
-        return Delivery((client,), sent, side.read(answer), "", down, answer.nbytes, seconds)
+        reply = side.read(work.verb, answer)
+        return Delivery((client,), sent, reply, "", down, answer.nbytes, seconds)
 
 
 def _copied(tree: Tree) -> Tree:

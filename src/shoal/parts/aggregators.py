@@ -189,6 +189,3 @@ class Mean(Aggregator):
 def offset(value: Tensor, sent: Tensor, update: Tensor) -> Tensor:
     """`sent - value + update`. Where the client was sent this very tensor the update itself, exactly."""
     return update if sent is value else (sent.double() - value.double()) + update.double()
-
-
-AGGREGATORS: dict[str, type[Aggregator]] = {"mean": Mean}

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from shoal.report.canvas import COLOURS, GRID, INK, MUTED, SMALL, WIDTH, svg
+from shoal.report.shades import colours
 
 # A page gives these colours names, so that its dark theme can have others.
 _NAMED = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {c: f"--line-{i}" for i, c in enumerate(COLOURS)}
@@ -35,6 +36,7 @@ class Cell(NamedTuple):
     kind: str = ""
     slot: int | None = None
     more: str = ""
+    depth: float | None = None  # of its colour in a heat map, from 0 to 1
 
 
 def document(title: str, kind: str, facts: Mapping[str, str], badge: str, body: Sequence[str]) -> str:
@@ -158,4 +160,7 @@ def _cell(cell: Cell) -> str:
     if cell.slot is not None:
         dot = f'<span class="swatch" style="background: var(--line-{cell.slot % len(COLOURS)})"></span>'
     more = f'<div class="more">{escape(cell.more)}</div>' if cell.more else ""
-    return f'<td class="{cell.kind}">{dot}{escape(cell.text)}{more}</td>'
+    style = ""
+    if cell.depth is not None:
+        style = ' style="background: {}; color: {}"'.format(*colours(cell.depth))
+    return f'<td class="{cell.kind}"{style}>{dot}{escape(cell.text)}{more}</td>'

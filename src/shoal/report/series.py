@@ -23,7 +23,7 @@ _COSTS: Mapping[Against, tuple[str, ...]] = {
 KNOWN = frozenset(
     {"round", "accuracy", "mse", "loss", "train_loss", "balanced_accuracy", "f1", "auc"}
     | {"mean_client_accuracy", "worst_client_accuracy", "client_accuracy_std"}
-    | {"bytes_up", "bytes_down", "seconds", "virtual_seconds", "cohort", "rejected"}
+    | {"bytes_up", "bytes_down", "seconds", "virtual_seconds", "cohort", "rejected", "honest_weight"}
 )
 
 
@@ -50,6 +50,8 @@ QUANTITIES: Mapping[str, Quantity] = {
     "auc": Quantity("Area under the ROC curve", end=1),
     "mean_client_accuracy": percent("Mean client accuracy"),
     "worst_client_accuracy": percent("Accuracy of the worst tenth"),
+    "attack_success": percent("Success of the attack"),
+    "attackers_weight": percent("Weight given to attackers"),
 }
 
 

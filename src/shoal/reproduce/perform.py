@@ -20,11 +20,11 @@ from shoal.config import unknown
 from shoal.core.errors import SpecError
 from shoal.directory import REPORT, to_json, write_whole
 from shoal.engines.local import cores
-from shoal.jobs import Job, crew, kept, work
+from shoal.jobs import Job, kept
 from shoal.reproduce.experiment import SCALES, Experiment, Outcome, Play
 from shoal.reproduce.page import page
 from shoal.runner import environment
-from shoal.terminal import bars
+from shoal.terminal import watched
 
 EXPERIMENT, RESULT, RUNS = "experiment.json", "result.json", "runs"
 
@@ -90,7 +90,7 @@ class Sitting:
         self.fresh += len(missing)
         if missing:
             with self._timed():
-                answers |= _played(self._name, missing, folder)
+                answers |= watched(self._name, missing, folder)
         return answers
 
     def _claimed(self) -> float:
@@ -126,10 +126,3 @@ class Sitting:
     def _note(self, seconds: float) -> None:
         known = {"name": self._name, "scale": self._scale, "seconds": seconds}
         write_whole(self._out / EXPERIMENT, (to_json(known, indent=2) + "\n").encode())
-
-
-def _played(name: str, jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
-    # processes first: a copy of a process whose other thread draws bars would copy its locks as well
-    with crew(jobs, folder) as workers, bars() as shown:
-        watch = shown.add(name, sum(job.spec.rounds for job in jobs))
-        return work(workers, jobs, folder, lambda rounds: watch({"round": rounds}))

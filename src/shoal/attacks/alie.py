@@ -1,0 +1,49 @@
+"""A little is enough: attackers move the mean as far as it can be moved without standing out.
+
+Baruch, Baruch, Goldberg: A Little Is Enough: Circumventing Defenses For Distributed Learning, NeurIPS 2019,
+Algorithm 3. Of n clients, m attack; mu and sigma are mean and deviation of the attackers' own honest updates,
+number by number.
+
+    s = floor(n / 2 + 1) - m     honest clients that must lie beyond the attackers         -> `z_max`
+    z = the largest z with Phi(z) < (n - m - s) / (n - m)                                  -> `z_max`
+    update <- mu - z sigma                                                                 -> `Alie.lie`
+
+Departures: attackers who are a majority need nobody beyond them; so that z stays finite, its share is kept
+1 / (2 (n - m)) away from 0 and 1, and with nobody honest z = 0. With one attacker sigma is 0 and the attack
+honest. A deviation has no sign: the paper adds z sigma, its code subtracts it, and so does this one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import ClassVar
+
+from shoal.core.attack import Attack, in_unison
+from shoal.core.types import Context, Reply
+
+
+@dataclass(frozen=True)
+class Alie(Attack):
+    """Attackers all return the mean of their updates, `z` deviations off."""
+
+    colludes: ClassVar[bool] = True
+
+    z: float | None = None  # by default as far as the numbers of clients and attackers allow
+
+    def lie(self, replies: Sequence[Reply], contexts: Sequence[Context], cohort: int) -> list[Reply]:
+        """See `Attack`."""
+        z = z_max(cohort, len(replies)) if self.z is None else self.z
+        return in_unison(replies, lambda x: x.mean(0) - z * x.std(0, correction=0))
+
+
+def z_max(clients: int, attackers: int) -> float:
+    """How many deviations the attackers may be off and still have a majority on their side."""
+    honest = clients - attackers
+    if not honest:
+        return 0.0
+    beyond = math.floor(clients / 2 + 1) - attackers
+    share = (honest - beyond) / honest
+    return NormalDist().inv_cdf(min(max(share, 1 / (2 * honest)), 1 - 1 / (2 * honest)))

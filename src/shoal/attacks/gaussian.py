@@ -1,0 +1,35 @@
+"""Gaussian noise: attackers hide their update in noise.
+
+Blanchard, El Mhamdi, Guerraoui, Stainer: Machine Learning with Adversaries: Byzantine Tolerant Gradient
+Descent, NeurIPS 2017, section 5 ("Gaussian" workers).
+
+    update <- update + sigma N(0, 1), number by number            -> `Gaussian.forge`
+
+Departures: the paper sends noise alone, with a deviation of 200. Noise so large is the same with or without
+the update below it; with the update, sigma = 0 is honest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.core.attack import Attack, altered, normal
+from shoal.core.errors import SpecError
+from shoal.core.types import Context, Reply
+
+
+@dataclass(frozen=True)
+class Gaussian(Attack):
+    """Attackers add noise of deviation `sigma` to every number of their update."""
+
+    sigma: float = 1.0
+
+    def check(self) -> None:
+        """See `Attack`."""
+        if self.sigma < 0:
+            raise SpecError(f"sigma must be at least 0, got {self.sigma:g}")
+
+    def forge(self, reply: Reply, context: Context) -> Reply:
+        """See `Attack`."""
+        noise = normal(context.key.fold("lie"))
+        return altered(reply, lambda x: x + self.sigma * noise(x))

@@ -1,0 +1,34 @@
+"""Inner product manipulation: attackers pull the mean to where its product with the true one is negative.
+
+Xie, Koyejo, Gupta: Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product Manipulation, UAI 2019.
+mu is the mean of the attackers' own honest updates.
+
+    update <- -epsilon mu                                         -> `Ipm.lie`
+
+A small epsilon is what deceives Krum and the median; the mean turns round at
+epsilon > (n - m) / m for m attackers among n clients.
+
+Departures: the paper's attackers know the honest clients' updates; here they know their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shoal.core.attack import Attack, in_unison
+from shoal.core.types import Context, Reply
+
+
+@dataclass(frozen=True)
+class Ipm(Attack):
+    """Attackers all return `-epsilon` times the mean of their updates."""
+
+    colludes: ClassVar[bool] = True
+
+    epsilon: float = 0.5
+
+    def lie(self, replies: Sequence[Reply], contexts: Sequence[Context], cohort: int) -> list[Reply]:
+        """See `Attack`."""
+        return in_unison(replies, lambda x: -self.epsilon * x.mean(0))

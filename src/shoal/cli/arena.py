@@ -1,0 +1,88 @@
+"""The command arena."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal import arena as ring
+from shoal.attacks import ATTACKS
+from shoal.cli.options import JsonFlag, SetOption, free_folder, interruptible, numbers
+from shoal.directory import REPORT, to_json, write_whole
+from shoal.report.runs import flatten, varying
+from shoal.report.shades import Heat
+from shoal.spec import load_table, to_table
+from shoal.terminal import show_heat, stdout
+
+RESULT = "arena.json"
+
+
+def arena(
+    defences: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Methods, also with fields: krum:f=2.")
+    ] = ",".join(ring.DEFENCES),
+    attacks: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Attacks, also with fields: ipm:epsilon=100.")
+    ] = ",".join(ATTACKS),
+    spec: Annotated[
+        Path | None, typer.Option(metavar="SPEC.toml", help="What they fight over; without it, digits.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="One run of each pair for each seed.")] = "0",
+    settings: SetOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where to write, and to go on.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Set every defence against every attack, and against none, on all cores.
+
+    With an --out that holds part of the same arena, only what is missing is run.
+    """
+    folder = out or free_folder("arena")
+    table = ring.QUICK if spec is None else load_table(spec)
+    bouts = ring.plan(ring.names(defences), ring.names(attacks), table, settings or [], numbers(seeds))
+    started = time.perf_counter()
+    with interruptible("the same command goes on where it was"):
+        answers = ring.fight(bouts, folder)
+    seconds = time.perf_counter() - started
+    cells = ring.cells(bouts, answers)
+    share = max(answer["attackers_share"] for answer in answers.values())
+    title = f"Arena on {bouts[0].job.spec.task.dataset}, {100 * share:.0f} % attackers"
+    heats = _write_page(folder, title, cells, bouts)
+    result = {"seeds": numbers(seeds), "attackers_share": share, "seconds": seconds, "cells": cells}
+    write_whole(folder / RESULT, (to_json(result, indent=2) + "\n").encode())
+    if json:
+        print(to_json({"out": str(folder), "report": str(folder / REPORT), **result}))
+        return
+    stdout().print(title, style="bold")
+    for heat in heats[:2]:  # what matters most
+        show_heat(heat, "Defence")
+    stdout().print(f"Report: {folder / REPORT}", soft_wrap=True)
+
+
+def _write_page(
+    folder: Path, title: str, cells: Sequence[Mapping[str, Any]], bouts: Sequence[ring.Bout]
+) -> list[Heat]:
+    """Returns the heat maps that are on it."""
+    from shoal.report.arena import arena_page, heats  # matplotlib is slow to import
+
+    flat = [flatten(to_table(bout.job.spec)) for bout in bouts]
+    differing = set(varying(flat))
+    common = {key: value for key, value in flat[0].items() if key not in differing}
+    chosen = bouts[0].job.spec
+    partition = to_table(chosen)["partition"]
+    kind = partition.pop("kind")
+    dealt = ", ".join(f"{name} = {value}" for name, value in partition.items())
+    facts = {
+        "Data set": chosen.task.dataset,
+        "Model": chosen.task.model,
+        "Partition": f"{kind} ({dealt})" if dealt else kind,
+        "Rounds": f"{chosen.rounds:,}",
+        "Runs": f"{len(bouts):,}",
+    }
+    write_whole(folder / REPORT, arena_page(title, facts, cells, common).encode())
+    return heats(cells)

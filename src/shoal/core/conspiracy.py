@@ -1,0 +1,118 @@
+"""Attackers who act together: they are visited first, agree on their lies, and then answer in their turns.
+
+The honest clients of a cohort are visited just as without an attack, in the engine's own way, and their
+replies are passed on as they come. Only what attackers answer is held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from shoal.core.engine import ClientSide, Delivery, Memory, Work, stage
+from shoal.core.key import Key
+from shoal.core.types import Cohort, Context, Reply, Tree, Version, message_part
+
+
+class Way(Protocol):
+    """How an engine visits clients; see `Engine`."""
+
+    def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
+        """Visit them."""
+
+    def close(self) -> None:
+        """End what was started."""
+
+
+class Store(Protocol):
+    """Where what clients remember is kept; see `MemoryStore`."""
+
+    def read(self, client: int, version: Version | None) -> Memory | None:
+        """The memory of that version."""
+
+    def write(self, client: int, accepted: Version | None, pending: Version, memory: Memory) -> None:
+        """Keep a memory until it is known whether it was accepted."""
+
+
+class Conspiracy:
+    """An engine's way of visiting clients, with attackers among them."""
+
+    def __init__(self, side: ClientSide, way: Way, store: Store) -> None:
+        self._side, self._way, self._store = side, way, store
+
+    def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
+        """See `Engine`."""
+        asked = work.verb == "update"
+        liars = [i for i, client in enumerate(cohort.ids) if asked and self._side.attacks(client, work.round)]
+        if not liars:
+            yield from self._way.exchange(work, cohort, message, key)
+            return
+        held = dict(zip(liars, self._lies(work, cohort, liars, message, key), strict=True))
+        honest = [i for i in range(len(cohort.ids)) if i not in held]
+        replies: Iterator[Delivery] = iter(())
+        if honest:
+            replies = self._way.exchange(work, cohort.take(honest), message_part(message, honest), key)
+        yield from _in_turn(replies, held)
+
+    def close(self) -> None:
+        """End what the way started."""
+        self._way.close()
+
+    def _lies(
+        self, work: Work, cohort: Cohort, liars: Sequence[int], message: Tree, key: Key
+    ) -> list[Delivery]:
+        members, part = cohort.take(liars), message_part(message, liars)
+        trained = [
+            single
+            for delivery in self._way.exchange(work._replace(verb="train"), members, part, key)
+            for single in delivery.singles()
+        ]
+        contexts = [
+            Context(work.round, work.leg, members.setting(i), key.fold("client", client))
+            for i, client in enumerate(members.ids)
+        ]
+        attack = self._side.attack
+        assert attack is not None
+        with stage("lie", None, work.round):
+            replies = attack.lie([d.reply for d in trained if d.reply], contexts, len(cohort.ids))
+        return [
+            self._sent(work, delivery, reply, context)
+            for delivery, reply, context in zip(trained, replies, contexts, strict=True)
+        ]
+
+    def _sent(self, work: Work, delivery: Delivery, reply: Reply, context: Context) -> Delivery:
+        """What the server gets of a lie."""
+        started, side, (client,) = time.perf_counter(), self._side, delivery.clients
+        version = (work.round, work.leg)
+        memory = self._store.read(client, version) if side.remembers else None
+        with stage("update", client, work.round):
+            coded, answer = side.send(reply, memory.codec if memory else None, context)
+            if memory is not None and side.codec.remembers:
+                kept = memory._replace(codec=coded)
+                self._store.write(client, work.accepted.get(client), version, kept)
+            return delivery._replace(
+                reply=side.read("update", answer),
+                bytes_up=answer.nbytes,
+                seconds=delivery.seconds + time.perf_counter() - started,
+            )
+
+
+def _in_turn(replies: Iterator[Delivery], held: dict[int, Delivery]) -> Iterator[Delivery]:
+    """The honest replies with the held ones, by their positions, between: the whole in the cohort's order."""
+    position = 0
+    while position in held:
+        yield held[position]
+        position += 1
+    for delivery in replies:
+        begin, count = 0, len(delivery.clients)
+        for place in range(1, count + 1):
+            position += 1
+            if position in held:  # a block is cut where a held reply belongs
+                yield delivery.cut(begin, place)
+                begin = place
+            while position in held:
+                yield held[position]
+                position += 1
+        if begin < count:
+            yield delivery.cut(begin, count)

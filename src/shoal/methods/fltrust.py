@@ -1,0 +1,124 @@
+"""FLTrust: the server trains on a few clean samples of its own, and trusts those who go the same way.
+
+Cao, Fang, Liu, Gong: FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping, NDSS 2021,
+Algorithm 2.
+
+    server:    g_0 = the update by training on the root samples                 -> `FLTrust.finish`
+               TS_i = max(0, cos(g_i, g_0))                                     -> `trusted`
+               w <- w + sum_i TS_i (||g_0|| / ||g_i||) g_i / sum_i TS_i         -> `trusted`
+
+An update counts for its direction alone: all are as long as the server's own. If nobody is trusted the model
+stays as it is.
+
+The root samples are drawn from the training set and taken from no client, as in the paper's experiments. No
+other method has clean samples at the server, so a comparison must say that this one does.
+
+Departures: the server trains as clients do, by `[local]`; the paper gives it the same number of steps. The
+server's learning rate is 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.core.data import Batching, Data, schedule
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.method import Method
+from shoal.core.task import Task
+from shoal.core.types import Cohort, Context, Memory, Metrics, ModelMessage, ModelUpdate, Reply, Weights
+from shoal.parts.gathering import Gathered, by_client, gram
+from shoal.parts.local import Sgd
+
+SERVER = -1  # its place among the clients whose updates are compared
+
+
+class FLTrustState(NamedTuple):
+    """What the server remembers."""
+
+    model: Weights
+    round: int  # how many are done
+
+
+@dataclass(frozen=True)
+class FLTrust(Method):
+    """Trusts clients by their likeness to an update on clean samples."""
+
+    maps: ClassVar[bool] = True
+    keeps: ClassVar[bool] = False
+
+    root: int = 100
+    local: Sgd = field(default_factory=Sgd)
+
+    def __post_init__(self) -> None:
+        if self.root < 1:
+            raise SpecError(f"root must be at least 1, got {self.root}; the paper uses 100 samples")
+
+    @property
+    def root_samples(self) -> int:
+        """See `Method`."""
+        return self.root
+
+    def init(self, task: Task, key: Key) -> FLTrustState:
+        """See `Method`."""
+        return FLTrustState(task.init(key), 0)
+
+    def dispatch(self, task: Task, state: FLTrustState, cohort: Cohort, key: Key) -> ModelMessage:
+        """See `Method`."""
+        return ModelMessage(state.model)
+
+    def begin(self, state: FLTrustState, cohort: Cohort) -> Gathered:
+        """See `Method`."""
+        return Gathered.empty(state.model, Cohort((SERVER, *cohort.ids), {}, cohort.population))
+
+    def fold(self, acc: Gathered, client: int, sent: Any, reply: Reply) -> Gathered:
+        """See `Method`."""
+        return acc.add(client, sent.model, reply.payload.update, 1.0)
+
+    def finish(
+        self, task: Task, state: FLTrustState, acc: Gathered, key: Key
+    ) -> tuple[FLTrustState, Metrics]:
+        """See `Method`."""
+        assert task.root is not None
+        plan = schedule(task.root.counts, self.batching, key.array[None], full=bool(task.batch_norms))
+        context = Context(state.round, 0, {}, key)
+        trained = self.local.train(task, state.model, replace(task.root, plan=plan), context)
+        came = acc.add(SERVER, state.model, trained.update(state.model), 1.0).arrived()
+        coefficients = trusted(gram(came.rows))
+        model = came.moved(came.combined(coefficients))
+        return FLTrustState(model, state.round + 1), {"weights": by_client(came.ids[1:], coefficients[1:])}
+
+    def model(self, state: FLTrustState) -> Weights:
+        """See `Method`."""
+        return state.model
+
+    @property
+    def batching(self) -> Batching:
+        """See `Method`."""
+        return self.local.batching
+
+    def broadcasts(self, task: Task) -> bool:
+        """See `Method`."""
+        return self.local.fuses(task)
+
+    def client_update(
+        self, task: Task, memory: Memory, message: Any, data: Data, context: Context
+    ) -> tuple[Memory, Reply]:
+        """See `Method`."""
+        trained = self.local.train(task, message.model, data, context)
+        payload = ModelUpdate(trained.update(message.model))
+        return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
+
+
+def trusted(products: Tensor) -> Tensor:
+    """[n] float64: what each update counts in the step, from inner products; the first is the server's."""
+    norms = products.diagonal().sqrt()
+    lengths = torch.where(norms > 0, norms, 1.0)
+    trust = (products[0] / (lengths[0] * lengths)).clamp(min=0)
+    trust[0] = 0.0
+    total = float(trust.sum())
+    return trust * norms[0] / lengths / total if total else trust

@@ -1,0 +1,119 @@
+"""Updates as products of thin matrices, by singular value decomposition tensor by tensor.
+
+A tensor of two or more axes is a matrix [first axis, all others]: a convolution [out, in * height * width].
+Its singular vectors come from the product of the matrix with its own transpose on the shorter side, which
+costs a fraction of a full decomposition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.core.tree import row, stack
+from shoal.core.types import Weights
+
+
+class Factors(NamedTuple):
+    """The matrix `u diag(s) v^T`."""
+
+    u: Tensor  # [rows, rank]
+    s: Tensor  # [rank], descending
+    v: Tensor  # [columns, rank]
+
+    def dense(self) -> Tensor:
+        """[rows, columns]."""
+        return (self.u * self.s) @ self.v.T
+
+
+def is_matrix(value: Tensor) -> bool:
+    """Whether a tensor has singular values worth the name."""
+    return value.dim() >= 2
+
+
+def as_matrix(value: Tensor) -> Tensor:
+    """[rows, columns]."""
+    return value.reshape(value.shape[0], -1)
+
+
+def full_rank(value: Tensor) -> int:
+    """The largest rank that a tensor can have as a matrix."""
+    return min(as_matrix(value).shape)
+
+
+def rank_of(share: float, largest: int) -> int:
+    """The rank that is this share of the largest, rounded up, at least 1."""
+    return max(1, math.ceil(share * largest - 1e-9))
+
+
+def spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The singular vectors of the shorter side [side, side] and the singular values [side], descending."""
+    peak = float(matrix.abs().max())
+    if not 0 < peak < math.inf:  # nothing to decompose; what is not finite stays so, for the server to refuse
+        side = min(matrix.shape)
+        values = matrix.new_full((side,), peak if peak == 0 else math.nan)
+        return torch.eye(side, dtype=matrix.dtype, device=matrix.device), values
+    wide = _wide(matrix) / peak  # so that no square overflows
+    squares, vectors = _eigen(wide @ wide.T)
+    return vectors.flip(1), peak * squares.clamp(min=0).sqrt().flip(0)
+
+
+def _eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and eigenvectors."""
+    try:
+        squares, vectors = torch.linalg.eigh(gram)
+    # in float32 it may not converge, as with one value far above many zeros
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        squares, vectors = torch.linalg.eigh(gram.double())
+    return squares.to(gram.dtype), vectors.to(gram.dtype)
+
+
+def factored(matrix: Tensor, rank: int) -> Factors:
+    """The nearest matrix of that rank (Eckart and Young)."""
+    vectors, values = spectrum(matrix)
+    near = vectors[:, :rank].contiguous()  # as it arrives: the bits of a product depend on the layout
+    far = near.T @ _wide(matrix)
+    s = far.norm(dim=1) if bool(values[0].isfinite()) else values[:rank]
+    far = (far / torch.where(s > 0, s, 1.0)[:, None]).T.contiguous()
+    return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
+
+
+def _wide(matrix: Tensor) -> Tensor:
+    return matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+
+
+def compressed(update: Weights, share: float, *, stacked: bool) -> Weights:
+    """The update with every matrix cut to a share of its largest rank, in the shortest form: factors, or the
+    dense matrix where that takes fewer numbers. Buffers and vectors stay. `stacked` in a block of clients."""
+    if stacked:
+        clients = len(next(iter(update.params.values())))
+        singles = [compressed(row(update, i), share, stacked=False) for i in range(clients)]
+        together: Weights = stack(singles)
+        return together
+    params: dict[str, Any] = {name: _cut(value, share) for name, value in update.params.items()}
+    return update._replace(params=params)
+
+
+def _cut(value: Tensor, share: float) -> Tensor | Factors:
+    if not is_matrix(value) or share >= 1:
+        return value
+    matrix = as_matrix(value)
+    rank = rank_of(share, min(matrix.shape))
+    if rank == min(matrix.shape):
+        return value
+    factors = factored(matrix, rank)
+    numbers = sum(part.numel() for part in factors)
+    return factors if numbers < matrix.numel() else factors.dense().reshape(value.shape)
+
+
+def restored(update: Weights, like: Mapping[str, Tensor]) -> Weights:
+    """The dense update, in the shapes of the parameters it belongs to."""
+    params = {
+        name: value.dense().reshape(like[name].shape) if isinstance(value, Factors) else value
+        for name, value in update.params.items()
+    }
+    return update._replace(params=params)

@@ -1,0 +1,165 @@
+"""How alike clients' updates are: in the directions, in the sizes, and in the whole of their matrices.
+
+Of two updates D_i, D_j of one tensor, with singular vectors U, V and singular values s cut to ranks k:
+
+    S_v  directions   invariant:  <U_i V_i^T, U_j V_j^T> / sqrt(k_i k_j), in [-1, 1]
+                      literal:    (tr(U_i^T U_j) + tr(V_i^T V_j)) / 2 k, with the smaller k
+                      subspace:   (||U_i^T U_j||^2 + ||V_i^T V_j||^2) / 2 k, with the smaller k
+    S_s  sizes        -||s_i - s_j|| / (||s_i|| + ||s_j||), in [-1, 0]
+    S_l  the whole    -||D_i - D_j|| / (||D_i|| + ||D_j||), in [-1, 0]
+
+Singular vectors have no sign of their own. The literal form therefore needs a rule (the largest entry of u
+is positive), and jumps where another entry becomes the largest; the subspace form cannot tell D from -D.
+The invariant form is a function of D alone: 1 for equal updates and -1 for opposite ones.
+
+A tensor counts in proportion to its share of an update's energy, in the median over clients, so that no
+client decides what is looked at. Vectors have no singular vectors and count in S_l only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.parts.factors import Factors, as_matrix, factored, full_rank, is_matrix, rank_of
+from shoal.parts.gathering import gram, squared_distances
+
+Form = Literal["invariant", "literal", "subspace"]
+FAINT = 1e-3  # of a matrix's strongest direction: what is weaker may be rounding
+BUFFERS = 0.1  # what floating buffers count together, beside parameters
+
+
+class Similarities(NamedTuple):
+    """Between all clients, each [clients, clients] float64."""
+
+    vectors: Tensor  # S_v
+    values: Tensor  # S_s
+    updates: Tensor  # S_l
+
+
+class Apart(NamedTuple):
+    """How far apart clients are in one tensor, or in its singular values."""
+
+    squares: Tensor  # [clients, clients]: squared distances
+    norms: Tensor  # [clients]
+
+    @classmethod
+    def of(cls, rows: Tensor) -> Apart:
+        """From rows [clients, numbers]."""
+        products = gram(rows)
+        return cls(squared_distances(products), products.diagonal().sqrt())
+
+    def nearness(self) -> Tensor:
+        """In [-1, 0]: the distance in proportion to both lengths."""
+        return -self.squares.sqrt() / _positive(self.norms[:, None] + self.norms[None, :])
+
+
+def similarities(
+    updates: Mapping[str, Tensor],
+    shares: Sequence[float],
+    form: Form = "invariant",
+    *,
+    literal: bool = False,
+    buffers: Collection[str] = (),
+) -> Similarities:
+    """Of updates [clients, *shape], by tensor; each client's matrices cut to its share of their largest rank.
+
+    `literal` keeps raw sums and distances, over all tensors together.
+    """
+    n = len(shares)
+    apart = {name: Apart.of(value.reshape(n, -1)) for name, value in updates.items()}
+    cut = {name: _cut(value, shares) for name, value in updates.items() if is_matrix(value[0])}
+    vectors = {name: FORMS[form](factors, raw=literal) for name, factors in cut.items()}
+    sizes = {name: Apart.of(_sizes(factors)) for name, factors in cut.items()}
+    nothing = torch.zeros(n, n, dtype=torch.float64)
+    if literal:
+        return Similarities(
+            sum(vectors.values(), nothing),
+            -sum((size.squares for size in sizes.values()), nothing).sqrt(),
+            -sum((whole.squares for whole in apart.values()), nothing).sqrt(),
+        )
+    count = layer_weights({name: whole.norms for name, whole in apart.items()}, buffers)
+    total = sum(count[name] for name in cut) or 1.0
+    return Similarities(
+        sum((count[name] / total * vectors[name] for name in cut), nothing),
+        sum((count[name] / total * sizes[name].nearness() for name in cut), nothing),
+        sum((count[name] * whole.nearness() for name, whole in apart.items()), nothing),
+    )
+
+
+def layer_weights(norms: Mapping[str, Tensor], buffers: Collection[str]) -> dict[str, float]:
+    """How much each tensor counts: its share of the energy, the median over clients; 1 in all."""
+    counts: dict[str, float] = {}
+    for names, portion in ((norms.keys() - buffers, 1.0), (set(buffers), BUFFERS)):
+        if not names:
+            continue
+        energy = torch.stack([norms[name].square() for name in sorted(names)])
+        share = (energy / _positive(energy.sum(0))).quantile(0.5, dim=1)
+        share = share / share.sum() if bool(share.any()) else torch.full_like(share, 1 / len(share))
+        counts |= dict(zip(sorted(names), (portion * share).tolist(), strict=True))
+    total = sum(counts.values())
+    return {name: counts[name] / total for name in norms}
+
+
+def _cut(updates: Tensor, shares: Sequence[float]) -> list[Factors]:
+    """Each client's matrix, cut to its rank and to the directions that are more than rounding."""
+    largest = full_rank(updates[0])
+    pairs = zip(updates, shares, strict=True)
+    return [_strong(factored(as_matrix(update), rank_of(share, largest))) for update, share in pairs]
+
+
+def _sizes(cut: Sequence[Factors]) -> Tensor:
+    """[clients, rank] float64: the singular values, with zeros behind."""
+    sizes = torch.zeros(len(cut), max(len(factors.s) for factors in cut), dtype=torch.float64)
+    for i, factors in enumerate(cut):
+        sizes[i, : len(factors.s)] = factors.s
+    return sizes
+
+
+def _strong(factors: Factors) -> Factors:
+    """Without the directions that are nothing but rounding."""
+    kept = factors.s > FAINT * factors.s[:1]
+    return Factors(factors.u[:, kept], factors.s[kept], factors.v[:, kept])
+
+
+def _invariant(cut: Sequence[Factors], *, raw: bool) -> Tensor:
+    turned = torch.stack([(factors.u @ factors.v.T).reshape(-1) for factors in cut])
+    products = gram(turned)
+    lengths = products.diagonal().sqrt()
+    return products if raw else products / _positive(lengths[:, None] * lengths[None, :])
+
+
+def _pairwise(cut: Sequence[Factors], *, raw: bool, squared: bool) -> Tensor:
+    found = torch.zeros(len(cut), len(cut), dtype=torch.float64)
+    signed = cut if squared else [_signed(factors) for factors in cut]
+    for i, one in enumerate(signed):
+        for j, two in enumerate(signed):
+            rank = min(len(one.s), len(two.s))
+            if squared:
+                parts = [(one.u.T @ two.u).square().sum(), (one.v.T @ two.v).square().sum()]
+            else:
+                parts = [(a[:, :rank] * b[:, :rank]).sum() for a, b in ((one.u, two.u), (one.v, two.v))]
+            found[i, j] = float(sum(parts)) / 2 / (1 if raw else max(rank, 1))
+    return found
+
+
+def _signed(factors: Factors) -> Factors:
+    """With the largest entry of every column of u positive."""
+    if not len(factors.s):
+        return factors
+    peaks = factors.u.gather(0, factors.u.abs().argmax(0, keepdim=True))
+    return Factors(factors.u * peaks.sign(), factors.s, factors.v * peaks.sign())
+
+
+FORMS: dict[Form, Callable[..., Tensor]] = {
+    "invariant": _invariant,
+    "literal": lambda cut, *, raw: _pairwise(cut, raw=raw, squared=False),
+    "subspace": lambda cut, *, raw: _pairwise(cut, raw=raw, squared=True),
+}
+
+
+def _positive(values: Tensor) -> Tensor:
+    return torch.where(values > 0, values, 1.0)

@@ -1,0 +1,78 @@
+import pytest
+import torch
+from toy import CURVATURES, OPTIMA, on_quadratics, played, setup
+
+from shoal.core.errors import SpecError
+from shoal.core.types import Cohort, ModelMessage, Reply, Weights
+from shoal.methods.qfedavg import QFedAvg, QFedAvgReply, QFedAvgState
+from shoal.parts.local import Sgd
+
+
+def weights(value):
+    return Weights({"w": torch.tensor([value])}, {})
+
+
+def stepped(method, start, updates, losses):
+    """Where the server goes from `start`, and the weights that it records."""
+    state = QFedAvgState(weights(start), 0)
+    acc = method.begin(state, Cohort(tuple(range(len(updates))), {}, 9))
+    for client, (update, loss) in enumerate(zip(updates, losses, strict=True)):
+        reply = Reply(QFedAvgReply(weights(update), torch.tensor(loss).double()), torch.ones(()).double(), {})
+        acc = method.fold(acc, client, ModelMessage(state.model), reply)
+    after, metrics = method.finish(None, state, acc, None)
+    return float(after.model.params["w"]), metrics["weights"]
+
+
+@pytest.mark.parametrize("q", [0.5, 1.0, 5.0])
+def test_one_client_by_hand(q):
+    lr, update, loss = 0.1, -0.6, 2.0
+    gradient = -update / lr
+    step = gradient / (q * gradient**2 / loss + 1 / lr)
+    found, _ = stepped(QFedAvg(q=q, local=Sgd(lr=lr)), 1.0, [update], [loss])
+    assert found == pytest.approx(1.0 - step, abs=1e-6)
+
+
+def test_two_clients_by_hand():
+    """L = 2, q = 1: D = F G, h = G^2 + 2 F."""
+    found, shares = stepped(QFedAvg(q=1.0, local=Sgd(lr=0.5)), 0.0, [1.0, -2.0], [3.0, 5.0])
+    top, bottom = 3 * -2.0 + 5 * 4.0, (4 + 6) + (16 + 10)
+    assert found == pytest.approx(-top / bottom, abs=1e-6)
+    assert shares == pytest.approx({0: 2 * 3 / 36, 1: 2 * 5 / 36})
+
+
+def test_the_worse_a_client_is_served_the_more_it_counts():
+    shares = [stepped(QFedAvg(q=q), 0.0, [1.0, 1.0], [1.0, 4.0])[1] for q in (0.0, 1.0, 2.0)]
+    ratios = [share[1] / share[0] for share in shares]
+    assert ratios == pytest.approx([1.0, 4.0, 16.0])
+
+
+@pytest.mark.parametrize("q", [0.0, 0.5, 2.0])
+def test_a_loss_of_nothing_is_safe(q):
+    found, _ = stepped(QFedAvg(q=q), 1.0, [0.5, 0.5], [0.0, 0.0])
+    assert 1.0 <= found <= 1.5
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_with_q_0_it_is_fedavg(norm):
+    task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
+    first, second = (
+        played(m, task=task).state.model
+        for m in ({"name": "qfedavg", "q": 0.0}, {"name": "fedavg", "weights": "uniform"})
+    )
+    for part, twin in zip(first, second, strict=True):
+        for name, value in twin.items():
+            torch.testing.assert_close(part[name], value, rtol=1e-6, atol=1e-6)
+
+
+def test_losses_become_more_alike():
+    def gap(q):
+        w = on_quadratics({"name": "qfedavg", "q": q}, 400, 0.05, 1)
+        losses = CURVATURES / 2 * (w - OPTIMA) ** 2
+        return abs(losses[0] - losses[1])
+
+    assert gap(5.0) < 0.5 * gap(1.0) < 0.5 * gap(0.0)
+
+
+def test_a_bad_q_is_refused():
+    with pytest.raises(SpecError, match="q must be at least 0, got -1"):
+        setup({"name": "qfedavg", "q": -1.0})
