@@ -206,8 +206,10 @@ class Turn(NamedTuple):
     def cosine(self, earlier: np.ndarray, push: np.ndarray) -> float | None:
         """Between the step before, of norms `earlier`, and what is left of the last one without `push` of it.
 
-        None if there was no such step.
+        None if there was no such step, or the last one is no number.
         """
+        if not np.isfinite(self.norms).all():
+            return None
         inner = self.inner - push * earlier**2
         square = self.norms**2 - 2 * push * self.inner + (push * earlier) ** 2
         size = math.sqrt(max(float(square.sum()), 0.0) * float((earlier**2).sum()))
