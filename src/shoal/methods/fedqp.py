@@ -96,13 +96,19 @@ class Plan(NamedTuple):
 
     def metrics(self, norms: np.ndarray) -> Metrics:
         """What rounds.jsonl says of it."""
-        squares = self.mutations.along**2 + self.mutations.across**2
-        lengths, step = np.sqrt(squares @ norms**2), float(np.sqrt(norms @ norms))
         return {
             "active_share": float(self.mutations.active.mean()),
-            "mutation_ratio": float(lengths.mean()) / step if step else 0.0,
+            "mutation_ratio": self._ratio(norms),
             "effective_momentum": self.momentum,
         }
+
+    def _ratio(self, norms: np.ndarray) -> float | None:
+        """The mean |mutation| / |delta|; None where the last step is no number."""
+        step = float(np.sqrt(norms @ norms))
+        if not 0 < step < math.inf:
+            return None if step else 0.0
+        squares = self.mutations.along**2 + self.mutations.across**2
+        return float(np.sqrt(squares @ norms**2).mean()) / step
 
 
 class FedQPAcc(NamedTuple):
