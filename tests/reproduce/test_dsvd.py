@@ -142,7 +142,7 @@ def test_what_is_known_of_a_run():
 def test_table2_is_about_the_same_seed_without_an_attack():
     outcome = table2(Stage(by_attack).play, setting=SMALL, labels=tuple(CONTENDERS), seeds=2)
     iid, other, speed, finals, weights = outcome.tables
-    assert iid.title.startswith("IID")
+    assert iid.title == "Under attack, IID"
     assert iid.rows == other.rows == list(CONTENDERS)
     clean, hit = (0.8, 0.9), (0.5, 0.6)  # by seed, the latter the mean over both attacks
     expected = {
@@ -170,7 +170,7 @@ def test_table2_says_who_is_best():
         return [0.1, 0.9 if table["method"]["name"] == "fedcpa" else 0.5]
 
     outcome = table2(Stage(tell).play, setting=SMALL, labels=SHOWN, seeds=1)
-    assert any("has FedCPA where clients are IID and FedCPA where" in note for note in outcome.notes)
+    assert any("is that of FedCPA (IID) and FedCPA (non-IID)." in note for note in outcome.notes)
 
 
 def test_table3_has_the_clients_and_the_units():

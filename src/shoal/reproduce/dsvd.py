@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.arena import CLEAN, attacked, defended, measure
+from shoal.compare import file_name
 from shoal.jobs import Job
 from shoal.report.canvas import WIDTH
 from shoal.report.charts import line_chart
@@ -110,10 +111,7 @@ class Bout(NamedTuple):
 
     def job(self, seed: int) -> Job:
         """One of its runs."""
-        name = f"{self.scene}, n={self.at.clients}, {self.label}, {self.rule}, seed{seed}"
-        name = (
-            name.replace(" ", "-").replace(",", "").replace("--", "-").translate(str.maketrans("", "", "[]"))
-        )
+        name = file_name(f"{self.scene}, n={self.at.clients}, {self.label}, {self.rule}, seed{seed}")
         return Job(name, self.at.spec(self.method, ATTACKS[self.attack], seed), course_of)
 
 

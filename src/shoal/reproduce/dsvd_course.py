@@ -148,8 +148,11 @@ def table3(
         ]
         tables.append(Table(title, cells, "method", 2, told))
     some = f"{', '.join(map(str, clients))}, all in every round"
-    told_above = {**facts(setting), "Clients": some, "Attackers": "none"}
-    return Outcome(tables, notes=_notes(setting), facts=told_above)
+    return Outcome(
+        tables,
+        notes=_notes(setting),
+        facts={**facts(setting), "Clients": some, "Attackers": "none"},
+    )
 
 
 def _notes(at: Setting) -> list[str]:

@@ -65,7 +65,7 @@ def table2(play: Play, *, setting: Setting, labels: Sequence[str], seeds: int) -
     remark = f"Mean over {FLIPPED} and {POISONED}. {told} The paper does not say which attack it has."
     tables = [
         Table(
-            f"{at.skew}, under attack",
+            f"Under attack, {at.skew}",
             [
                 cell(label, metric, theirs2(at.skew, metric, label), _under(found, label, at, metric))
                 for label in labels
@@ -130,17 +130,17 @@ def _notes(found: Found, labels: Sequence[str], setting: Setting) -> list[str]:
             for label in PAPERS
             if label in labels
         }
-        firsts.append(f"{max(finals, key=lambda label: finals[label])} where clients are {at.skew}")
+        firsts.append(f"{max(finals, key=lambda label: finals[label])} ({at.skew})")
     return [
         "The paper's numbers are no aim: they contradict one another. Degradation is what the attack takes "
         f"from the clean accuracy, so final accuracy and degradation add up to that; in {above} of its 10 "
         "columns the sum is above 1. DSVD-FL with IID clients has a final accuracy of 0.72 and a "
         "degradation of 0.87, beside a tolerance of 0.93, which would be a degradation of 0.05. A quotient "
-        f"is at most {1 - SHARE:g} of the final accuracy; 0.96 beside 0.72 is not.",
+        f"is {1 - SHARE:g} of the final accuracy; 0.96 beside 0.72 is not.",
         "Here, with f the share of attackers: degradation = clean - attacked, tolerance = attacked / clean, "
         "quotient = attacked (1 - f). Clean is the same method and seed without an attack.",
         "The paper claims the best final accuracy and tolerance for DSVD-FL with non-IID clients. Of its "
-        f"methods, here the highest final accuracy under attack has {' and '.join(firsts)}.",
+        f"methods, here the highest final accuracy under attack is that of {' and '.join(firsts)}.",
         f"{OURS} Below them are methods that the paper has not. Those that must be told the number of "
         "attackers know it, and FLTrust has clean samples of its own.",
         "The paper says neither data set nor attack of its Table 2, and gives neither rounds nor local "
