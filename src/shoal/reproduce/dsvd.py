@@ -91,8 +91,8 @@ class Setting(NamedTuple):
 
 
 QUICK = Setting("mnist5k", "mlp", 15)
-MACHINE = Setting("fashion_mnist", "lenet", 10, batch=20, epochs=1, safe=5)
-FULL = Setting("emnist", "cnn", 50, batch=50, epochs=1, safe=10)
+MACHINE = Setting("fashion_mnist", "lenet", 10, lr=0.1, batch=50, epochs=1, safe=5)
+FULL = Setting("emnist", "cnn", 50, lr=0.1, batch=50, epochs=1, safe=10)
 
 
 class Bout(NamedTuple):

@@ -79,6 +79,8 @@ def _notes1(found: Found, setting: Setting) -> list[str]:
         "non-IID pictures. Of the paper's other methods, here so many have a lower accuracy after "
         f"convergence than {DSVD}: {', '.join(told)}.",
         f"{OURS} The paper does not say how models are poisoned; here attackers send -5 times their update.",
+        "FedAvg and FedProx weigh clients by their samples. Where clients are unlike, what attackers can do "
+        "to them depends on how many samples these hold, which differs from seed to seed.",
         *other_data(setting, "emnist"),
     ]
 
