@@ -152,7 +152,7 @@ def _notes2(printed: Found) -> list[str]:
         f"poisoning, and {two} good with non-IID data and weak under attack. Best of the three here, as "
         f"printed, and the points between it and the worst: {', '.join(best)}.",
         "The paper says that the first two rounds decide all later ones. The correlation between the "
-        f"accuracies after round 2 and after the last one, over the runs of a scene, as printed: "
+        f"accuracies after round 2 and after the last one, as printed, without the extreme choice: "
         f"{_oracle(printed)}.",
         f"The paper says that {one} and [0.7, 0.2, 0.2] stay at 0 % in all rounds, and elsewhere that {one} "
         "does well under model poisoning. Both cannot be. 0 % of ten classes is far below chance; "
@@ -165,12 +165,18 @@ def _notes2(printed: Found) -> list[str]:
 
 
 def _oracle(printed: Found) -> str:
+    """One run that lags behind all others would make any correlation 1, so the extreme choice is left out."""
     told = []
     for scene in scenes(printed):
-        runs = [run["accuracies"] for b, some in printed.items() if b.scene == scene for run in some]
+        runs = [
+            course["accuracies"]
+            for bout, courses in printed.items()
+            if bout.scene == scene and bout.label != _named(EXTREME)
+            for course in courses
+        ]
         early, late = [run[1] for run in runs], [run[-1] for run in runs]
         if len(set(early)) > 1 and len(set(late)) > 1:
-            told.append(f"{statistics.correlation(early, late):.2f} ({scene})")
+            told.append(f"{statistics.correlation(early, late):.2f} ({scene}, {len(runs)} runs)")
     return ", ".join(told) or "not defined"
 
 
