@@ -28,6 +28,7 @@ ALLOWED = {
     "report": {"core"},
     "reproduce": {
         *("core", "report", "spec", "config", "build", "runner", "jobs", "directory", "terminal", "engines"),
+        *("arena", "compare", "robustness"),
     },
     "loop": {"core"},
     "config": {"core"},

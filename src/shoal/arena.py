@@ -77,14 +77,12 @@ def plan(
     common = {name: value for name, value in table.pop("attack", {}).items() if name != "name"}
     bouts = []
     for defence in defences:
-        defended = _defended(table, defence, _expected(common))
+        with_defence = defended(table, defence, _expected(common))
         for attack in (CLEAN, *attacks):
-            attacked = _attacked(defended, attack, common)
+            both = attacked(with_defence, attack, common)
             for seed in seeds:
                 name = f"{file_name(defence)}-{file_name(attack)}-seed{seed}"
-                bouts.append(
-                    Bout(defence, attack, Job(name, from_table({**attacked, "seed": seed}), measure))
-                )
+                bouts.append(Bout(defence, attack, Job(name, from_table({**both, "seed": seed}), measure)))
     return bouts
 
 
@@ -95,13 +93,15 @@ def _expected(common: Mapping[str, Any]) -> float:
     return float(common.get("fraction", USUAL))
 
 
-def _defended(table: Table, label: str, attackers: float) -> Table:
+def defended(table: Table, label: str, attackers: float) -> Table:
+    """The table with a defence, which is told how many attackers there will be: a share, or a number."""
     name, fields = split(label, "method")
     told = [f"method.{f}={attackers}" for f in TOLD if f in arguments(choose(METHOD, name, "method.name"))]
     return with_settings(with_method(table, name), [*told, *fields])
 
 
-def _attacked(table: Table, label: str, common: Table) -> Table:
+def attacked(table: Table, label: str, common: Table) -> Table:
+    """The table with an attack, or with none; `common` holds for all attacks."""
     if label == CLEAN:
         return table
     name, fields = split(label, "attack")

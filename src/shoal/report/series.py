@@ -65,6 +65,12 @@ class Curve(NamedTuple):
     std: np.ndarray  # [points]
 
 
+def seeds_curve(label: str, slot: int, x: np.ndarray, values: np.ndarray) -> Curve:
+    """A curve from values [seeds, points]."""
+    std = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+    return Curve(label, slot, x, values.mean(axis=0), std)
+
+
 def metric_curves(runs: Sequence[RunView], metric: str, against: Against = "rounds") -> list[Curve]:
     """One curve a label. Labels without a single number, or whose costs are unknown, have none.
 
@@ -81,8 +87,7 @@ def metric_curves(runs: Sequence[RunView], metric: str, against: Against = "roun
         common = sorted(set.intersection(*map(set, tracks))) if tracks else []
         if common:
             grid = np.array([[track[r] for r in common] for track in tracks])  # [seeds, points, 2]
-            std = grid[:, :, 1].std(axis=0, ddof=1) if len(tracks) > 1 else np.zeros(len(common))
-            found.append(Curve(label, slot, grid[:, :, 0].mean(axis=0), grid[:, :, 1].mean(axis=0), std))
+            found.append(seeds_curve(label, slot, grid[:, :, 0].mean(axis=0), grid[:, :, 1]))
     return found
 
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from shoal.reproduce import fedqp_curves, fedqp_landscape, fedqp_tables, fsi_digits, fsi_houses
+from shoal.reproduce import (
+    dsvd_course,
+    dsvd_curves,
+    dsvd_robustness,
+    fedqp_curves,
+    fedqp_landscape,
+    fedqp_tables,
+    fsi_digits,
+    fsi_houses,
+)
 from shoal.reproduce.experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -15,6 +24,10 @@ EXPERIMENTS: dict[str, Experiment] = {
     "fedqp-figure3": fedqp_curves.FIGURE3,
     "fedqp-ablation": fedqp_curves.ABLATION,
     "fedqp-landscape": fedqp_landscape.LANDSCAPE,
+    "dsvd-table2": dsvd_robustness.TABLE2,
+    "dsvd-table3": dsvd_course.TABLE3,
+    "dsvd-figure1": dsvd_curves.FIGURE1,
+    "dsvd-ablation": dsvd_curves.ABLATION,
 }
 
 __all__ = ["EXPERIMENTS", "Experiment"]

@@ -89,7 +89,7 @@ class Table(NamedTuple):
     def _plain(self, value: float) -> str:
         """With the table's decimals, as long as these are not more than seven digits in all."""
         whole = len(f"{abs(value):.0f}")
-        return f"{value:.{min(self.decimals, max(7 - whole, 0))}f}"
+        return f"{value:z.{min(self.decimals, max(7 - whole, 0))}f}"
 
 
 class Picture(NamedTuple):

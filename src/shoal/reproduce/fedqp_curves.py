@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from shoal.report.canvas import WIDTH
 from shoal.report.charts import line_chart
-from shoal.report.series import Curve, Quantity
+from shoal.report.series import Curve, Quantity, seeds_curve
 from shoal.reproduce.experiment import Experiment, Outcome, Picture, Play, Table, cell
 from shoal.reproduce.fedqp import (
     FEDAVG,
@@ -119,9 +119,8 @@ def _over_p(levels: Mapping[str, list[float]], grid: Sequence[float]) -> Figure:
     values = np.array([levels[f"p = {p:g}"] for p in grid])
     auto = np.array(levels["p = auto"])
     x = np.array(grid)
-    spread = values.std(1, ddof=1) if values.shape[1] > 1 else np.zeros(len(x))
     curves = [
-        Curve("fixed", 0, x, values.mean(1), spread),
+        seeds_curve("fixed", 0, x, values.T),
         Curve("auto", 1, x[[0, -1]], np.full(2, auto.mean()), np.zeros(2)),
     ]
     figure = line_chart(curves, ACCURACY, Quantity("p"), WIDTH)
@@ -134,8 +133,7 @@ def _drawn(found: Courses, at: Setting, labels: Sequence[str], name: str, title:
     curves = []
     for slot, label in enumerate(labels):
         values = np.array([course.accuracies for course in found[label, at]])
-        spread = values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
-        curves.append(Curve(label, slot, np.array(found[label, at][0].rounds, float), values.mean(0), spread))
+        curves.append(seeds_curve(label, slot, np.array(found[label, at][0].rounds, float), values))
     figure = line_chart(curves, ACCURACY, "rounds", WIDTH)
     assert figure is not None
     return Picture(name, title, figure, told)

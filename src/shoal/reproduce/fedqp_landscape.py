@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from shoal.core.key import Key
 from shoal.report.canvas import HEAT, STYLE, WIDTH
 from shoal.report.charts import line_chart
-from shoal.report.series import Curve, Quantity
+from shoal.report.series import Quantity, seeds_curve
 from shoal.reproduce.experiment import Experiment, Outcome, Picture, Play, Table, cell
 from shoal.reproduce.fedqp import (
     FEDAVG,
@@ -161,11 +161,10 @@ def _notes(rises: Mapping[str, Sequence[np.ndarray]]) -> list[str]:
 
 
 def _rising(rises: Mapping[str, Sequence[np.ndarray]]) -> Figure:
-    curves = []
-    for slot, (label, some) in enumerate(rises.items()):
-        values = np.array(some)
-        spread = values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(RADII))
-        curves.append(Curve(label, slot, np.array(RADII), values.mean(0), spread))
+    curves = [
+        seeds_curve(label, slot, np.array(RADII), np.array(some))
+        for slot, (label, some) in enumerate(rises.items())
+    ]
     figure = line_chart(
         curves, Quantity("Rise of the loss"), Quantity("Radius, in lengths of filters"), WIDTH
     )
