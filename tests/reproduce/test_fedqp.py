@@ -18,6 +18,7 @@ from shoal.reproduce.fedqp import (
     QUICK,
     UNIFORM,
     Course,
+    facts,
     level,
     swing,
 )
@@ -60,6 +61,11 @@ def test_a_setting_is_the_papers():
     assert coarse["task"]["labels"] == "coarse"
     assert coarse["partition"]["kind"] == "iid"
     assert (coarse["selector"]["name"], coarse["selector"]["count"]) == ("clustered", 10)
+
+
+def test_the_page_says_how_long_each_setting_learned():
+    assert facts(SMALL, SMALL._replace(beta=0.5))["Rounds"] == "3"
+    assert facts(FULL, SMALL)["Rounds"] == "2,000 (cifar10), 3 (mnist5k)"
 
 
 def test_accuracy_is_that_of_the_last_rounds():

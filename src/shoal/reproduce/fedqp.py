@@ -189,11 +189,13 @@ def seeds_told(wanted: Sequence[Entry]) -> str:
     return f"Mean and standard deviation over {most} seeds{rest}." if most > 1 else "One seed."
 
 
-def facts(at: Setting) -> dict[str, str]:
-    """For the head of the page."""
-    lr, momentum, batch, epochs = at.local
+def facts(*settings: Setting) -> dict[str, str]:
+    """For the head of the page; settings train alike, but maybe not as long."""
+    lr, momentum, batch, epochs = settings[0].local
+    same = len({at.rounds for at in settings}) == 1
+    rounds = [f"{at.rounds:,}" if same else f"{at.rounds:,} ({at.dataset})" for at in settings]
     return {
         "Clients": "100",
-        "Rounds": f"{at.rounds:,}",
+        "Rounds": ", ".join(dict.fromkeys(rounds)),
         "A client": f"{epochs} epochs, batches of {batch}, lr {lr:g}, momentum {momentum:g}",
     }
