@@ -140,6 +140,30 @@ def test_defences_are_told_the_truth():
     assert (fewer.attack.fraction, fewer.attack.first) == (0.1, 3)
 
 
+def told(attack, *settings):
+    """The f of Krum, and the attack, in the quick arena."""
+    spec = plan(["krum"], [attack], QUICK, settings, [0])[1].job.spec
+    return to_table(spec)["method"]["f"], spec.attack
+
+
+def test_an_attack_may_have_attackers_of_its_own():
+    share, attack = told("ipm:fraction=0.1")
+    assert (share, attack.fraction) == (0.1, 0.1)
+    share, attack = told("ipm:attackers=[1,2,7]")
+    assert (share, attack.attackers, attack.fraction) == (3 / 20, (1, 2, 7), None)
+    share, attack = told("ipm", "attack.attackers=[4]")
+    assert (share, attack.attackers) == (1 / 20, (4,))
+
+
+def test_a_share_is_told_as_attackers_are_counted():
+    assert told("ipm", "attack.fraction=0.28")[0] == 6 / 20
+
+
+def test_more_attackers_than_a_rule_can_bear_are_refused_before_the_first_bout():
+    with pytest.raises(SpecError, match=r"krum with f = 0\.45 expects 9 attackers among 20 clients a round"):
+        plan(["fedavg", "krum"], ["ipm"], QUICK, ["attack.fraction=0.45"], [0])
+
+
 def test_the_quick_arena():
     assert set(DEFENCES) <= set(METHODS)
     bouts = plan(DEFENCES, list(ATTACKS), QUICK, [], [0, 1])
@@ -174,6 +198,7 @@ def test_a_regression_has_no_accuracy():
 
 def test_lists_of_names():
     assert names("krum:f=2,m=3, fedavg,ipm:epsilon=100") == ["krum:f=2,m=3", "fedavg", "ipm:epsilon=100"]
+    assert names("ipm:attackers=[1,2],epsilon=3, alie") == ["ipm:attackers=[1,2],epsilon=3", "alie"]
     assert names("") == []
 
 

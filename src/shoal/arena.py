@@ -11,15 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal.build import as_method
 from shoal.compare import check_seeds, file_name, split
 from shoal.config import Table, arguments, choose
 from shoal.core.attack import USUAL
 from shoal.core.errors import SpecError
 from shoal.jobs import Job, kept
+from shoal.parts.gathering import Gathering
 from shoal.report.table import over_seeds
 from shoal.robustness import course, degradation, detection, quotient, tolerance
 from shoal.runner import Result
-from shoal.spec import METHOD, from_table, with_method, with_settings
+from shoal.selectors.uniform import All
+from shoal.spec import METHOD, Spec, from_table, with_method, with_settings
 from shoal.terminal import watched
 
 CLEAN = "clean"  # stands in the place of an attack
@@ -77,20 +80,31 @@ def plan(
     common = {name: value for name, value in table.pop("attack", {}).items() if name != "name"}
     bouts = []
     for defence in defences:
-        with_defence = defended(table, defence, _expected(common))
         for attack in (CLEAN, *attacks):
-            both = attacked(with_defence, attack, common)
+            fought = attacked(table, attack, common)
+            both = defended(fought, defence, _expected(fought.get("attack", common), fought))
             for seed in seeds:
+                spec = from_table({**both, "seed": seed})
+                _check(spec)
                 name = f"{file_name(defence)}-{file_name(attack)}-seed{seed}"
-                bouts.append(Bout(defence, attack, Job(name, from_table({**both, "seed": seed}), measure)))
+                bouts.append(Bout(defence, attack, Job(name, spec, measure)))
     return bouts
 
 
-def _expected(common: Mapping[str, Any]) -> float:
-    """How many attackers there will be: a share of the clients, or their number."""
-    if "attackers" in common:
-        return float(len(common["attackers"]))
-    return float(common.get("fraction", USUAL))
+def _expected(attack: Mapping[str, Any], table: Table) -> float:
+    """How many attackers there will be: a share of the clients; their number where nobody counts clients."""
+    clients = table.get("partition", {}).get("clients")
+    if "attackers" in attack:
+        return len(attack["attackers"]) / (clients or 1)
+    fraction = float(attack.get("fraction", USUAL))
+    return round(fraction * clients) / clients if clients else fraction
+
+
+def _check(spec: Spec) -> None:
+    """Refuse a rule that cannot serve the cohorts it will see."""
+    rule, clients = getattr(as_method(spec.method), "aggregator", None), getattr(spec.partition, "clients", 0)
+    if isinstance(rule, Gathering) and isinstance(spec.selector, All) and clients:
+        rule.check(clients)
 
 
 def defended(table: Table, label: str, attackers: float) -> Table:
@@ -101,10 +115,13 @@ def defended(table: Table, label: str, attackers: float) -> Table:
 
 
 def attacked(table: Table, label: str, common: Table) -> Table:
-    """The table with an attack, or with none; `common` holds for all attacks."""
+    """The table with an attack, or with none; `common` holds for all attacks. A list of attackers takes the
+    place of the common share."""
     if label == CLEAN:
         return table
     name, fields = split(label, "attack")
+    if "attackers" in common or any(field.startswith("attack.attackers=") for field in fields):
+        common = {name: value for name, value in common.items() if name != "fraction"}
     return with_settings({**table, "attack": {"name": name, **common}}, fields)
 
 
@@ -113,7 +130,9 @@ def measure(result: Result) -> dict[str, Any]:
     found = course(result.records)
     if found is None:
         raise SpecError("the arena compares accuracies, and this task has none; take one with classes")
-    weights = [r["attackers_weight"] for r in result.records if "attackers_weight" in r]
+    weights = [
+        r["attackers_weight"] for r in result.records if r.get("attackers") and "attackers_weight" in r
+    ]
     return {
         **found._asdict(),
         "attackers_share": result.summary.get("attackers_share", 0.0),
@@ -169,5 +188,6 @@ def _cell(
 
 
 def names(text: str) -> list[str]:
-    """The names of a list with commas, in which a name may carry fields with commas of their own."""
-    return [name.strip() for name in re.split(r",(?!\s*[A-Za-z_][\w.]*=)", text) if name.strip()]
+    """The names of a list with commas, in which a name may carry fields and lists with their own commas."""
+    commas = r",(?!\s*[A-Za-z_][\w.]*=)(?![^\[]*\])"
+    return [name.strip() for name in re.split(commas, text) if name.strip()]

@@ -7,6 +7,8 @@ import shoal
 from shoal import SpecError
 from shoal.attacks import ATTACKS
 from shoal.attacks.sign_flip import SignFlip
+from shoal.core.codec import Packet
+from shoal.core.types import Context, ModelMessage
 from shoal.spec import from_table, to_table
 
 EVERY = pytest.mark.parametrize("name", ATTACKS)
@@ -83,6 +85,7 @@ def test_the_record_names_the_attackers():
         ({"first": 0}, "first must be at least 1, the first round, got 0"),
         ({"first": 3, "last": 2}, "last must be at least first = 3, got 2"),
         ({"attackers": [8]}, "there is no client 8 to attack; ids are 0 to 7"),
+        ({"fraction": 0.05}, "fraction = 0.05 of 8 clients is nobody; raise it, or name attackers"),
     ],
 )
 def test_bad_values(fields, message):
@@ -92,9 +95,6 @@ def test_bad_values(fields, message):
 
 def test_attackers_who_collude_need_one_place():
     made = setup(attack={"name": "ipm", "attackers": [0]})
-    from shoal.core.codec import Packet
-    from shoal.core.types import Context, ModelMessage
-
     packet = Packet(ModelMessage(made.federation.task.init(KEY)))
     with pytest.raises(SpecError, match="needs attackers in one place"):
         made.side.visit("update", 0, made.side.fresh(), packet, Context(0, 0, {}, KEY))

@@ -107,6 +107,7 @@ def test_a_regression_has_no_labels(attack, message):
     [
         (lambda: LabelFlip(source=1), "give source and target, or neither"),
         (lambda: LabelFlip(source=1, target=1), "another class than source, got 1"),
+        (lambda: LabelFlip(source=1, target=-1), "classes are counted from 0, got -1"),
         (lambda: LabelFlip(labels=1.5), r"labels must be in \[0, 1\], got 1.5"),
         (lambda: LabelFlip(source=1, target=4).poison(Batch(X, Y), 4, KEY), "there is no class 4"),
         (lambda: Backdoor(share=-0.1), r"share must be in \[0, 1\], got -0.1"),

@@ -75,8 +75,12 @@ def test_blocks_agree_with_one_client_after_another(name, method):
 @EVERY
 @pytest.mark.parametrize("method", METHODS)
 def test_it_works_with_every_method(name, method):
-    state, memories = ended(setup(method, attack=attack(name), task=tasks(method)[-1], selector="all"), 2)
+    made = setup(method, attack=attack(name), task=tasks(method)[-1], selector="all")
+    state, memories = ended(made, 2)
     assert all(bool(leaf.isfinite().all()) for leaf in tensors(state))
+    model = made.federation.method.model(state)
+    if model is not None:
+        assert all(bool((b >= 0).all()) for name, b in model.buffers.items() if name.endswith("running_var"))
     if tensors(state):  # a method that sends nothing has nothing to lie about
         assert not same((state, memories), clean(method))
 

@@ -12,15 +12,24 @@ def weights(value):
     return Weights({"w": torch.tensor([value])}, {})
 
 
-def stepped(method, start, updates, losses):
+def stepped(method, start, updates, losses, settings=None):
     """Where the server goes from `start`, and the weights that it records."""
     state = QFedAvgState(weights(start), 0)
-    acc = method.begin(state, Cohort(tuple(range(len(updates))), {}, 9))
+    acc = method.begin(state, Cohort(tuple(range(len(updates))), settings or {}, 9))
     for client, (update, loss) in enumerate(zip(updates, losses, strict=True)):
         reply = Reply(QFedAvgReply(weights(update), torch.tensor(loss).double()), torch.ones(()).double(), {})
         acc = method.fold(acc, client, ModelMessage(state.model), reply)
     after, metrics = method.finish(None, state, acc, None)
     return float(after.model.params["w"]), metrics["weights"]
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0])
+def test_who_was_drawn_three_times_counts_as_three(q):
+    method = QFedAvg(q=q, local=Sgd(lr=0.1))
+    drawn, recorded = stepped(method, 1.0, [0.5, -0.2], [2.0, 1.0], {"count": (3, 1)})
+    apart, all_of_them = stepped(method, 1.0, [0.5, 0.5, 0.5, -0.2], [2.0, 2.0, 2.0, 1.0])
+    assert drawn == pytest.approx(apart)
+    assert recorded[0] == pytest.approx(all_of_them[0] + all_of_them[1] + all_of_them[2])
 
 
 @pytest.mark.parametrize("q", [0.5, 1.0, 5.0])

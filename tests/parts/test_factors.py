@@ -35,6 +35,9 @@ def test_no_size_is_too_small_or_too_large(scale):
     vectors, values = spectrum(scale * matrix)
     assert bool(vectors.isfinite().all())
     torch.testing.assert_close(values, scale * torch.linalg.svdvals(matrix), rtol=1e-3, atol=0)
+    torch.testing.assert_close(
+        factored(scale * matrix, 5).dense(), scale * matrix, rtol=1e-2, atol=1e-3 * scale
+    )
 
 
 def test_nothing_and_little_are_matrices_too():

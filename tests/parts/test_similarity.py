@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 import torch
 from toy import KEY
 
-from shoal.parts.similarity import layer_weights, similarities
+from shoal.parts.factors import Factors
+from shoal.parts.similarity import FORMS, layer_weights, similarities
 
 SHAPES = {"wide": (6, 9), "conv": (5, 2, 3, 3), "bias": (6,)}
 
@@ -50,6 +52,26 @@ def test_the_invariant_form_by_hand():
     assert float(found.updates[0, 1]) == pytest.approx(-2 / (2 * 5**0.5), abs=1e-6)
     cut = similarities({"w": torch.stack([first, second])}, [1.0, 0.5])  # <diag(1, 1), diag(1, 0)> / sqrt(2)
     assert float(cut.vectors[0, 1]) == pytest.approx(0.5**0.5, abs=1e-6)
+
+
+def orthonormal(rows, name):
+    return torch.from_numpy(np.linalg.qr(KEY.fold(name).numpy().normal(size=(rows, 3)))[0])
+
+
+def test_the_invariant_form_sees_neither_signs_nor_rotations_of_equal_values():
+    """u and v of a pair may both be turned round, and those of equal singular values rotated together."""
+    values, signs = torch.tensor([2.0, 2.0, 1.0]).double(), torch.tensor([1.0, 1.0, -1.0]).double()
+    turn = torch.tensor([[0.8, -0.6, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]]).double() * signs
+    u, v = orthonormal(6, "u"), orthonormal(9, "v")
+    other = Factors(orthonormal(6, "other u"), values, orthonormal(9, "other v"))
+    once, turned = (
+        FORMS["invariant"]([Factors(u @ by, values, v @ by), other], raw=False)
+        for by in (torch.eye(3).double(), turn)
+    )
+    torch.testing.assert_close(turned, once)
+    torch.testing.assert_close(
+        (u @ turn * values) @ (v @ turn).T, (u * values) @ v.T
+    )  # it is the same matrix
 
 
 def test_the_subspace_form_cannot_tell_an_update_from_its_opposite():

@@ -42,8 +42,11 @@ def test_few_clients_are_no_copies(n):
 def test_who_is_unusual():
     scores = doubles(1.0, 1.1, 0.9, 1.0, 1.2, 0.8, -5.0)
     found = unusual(scores, torch.ones(7), 0.02)
-    assert found[:6].tolist() == pytest.approx([0.0] * 5 + [min(0.0, float(found[5]))])
-    assert float(found[6]) < -10
+    # the median is 1; a normal deviation above it, at 0.84 of the way up, is at 0.94 of 1.1 and 1.2
+    spread = quantile(scores, torch.ones(7), 0.84) - 1.0
+    assert spread == pytest.approx(0.138)
+    assert found[:6].tolist() == pytest.approx([0.0] * 6)  # 0.2 below is less than 1.5 spreads
+    assert float(found[6]) == pytest.approx(1.5 - 6 / spread)
     assert unusual(scores, torch.ones(7), 1e12).tolist() == [0.0] * 7  # hot: nothing is
 
 

@@ -37,6 +37,8 @@ class LabelFlip(Attack):
         if (self.source is None) != (self.target is None):
             given = f"source = {self.source}, target = {self.target}"
             raise SpecError(f"give source and target, or neither of them, got {given}")
+        if min(self.source or 0, self.target or 0) < 0:
+            raise SpecError(f"classes are counted from 0, got {min(self.source or 0, self.target or 0)}")
         if self.source is not None and self.source == self.target:
             raise SpecError(f"target must be another class than source, got {self.target} for both")
         if not 0 <= self.labels <= 1:

@@ -29,7 +29,7 @@ def arena(
         str, typer.Option(metavar="NAME,...", help="Attacks, also with fields: ipm:epsilon=100.")
     ] = ",".join(ATTACKS),
     spec: Annotated[
-        Path | None, typer.Option(metavar="SPEC.toml", help="What they fight over; without it, digits.")
+        Path | None, typer.Option(metavar="SPEC.toml", help="What they fight over; without it, mnist5k.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="One run of each pair for each seed.")] = "0",
     settings: SetOption = None,

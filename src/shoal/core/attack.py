@@ -62,7 +62,13 @@ class Attack(ABC):  # noqa: B024  # each attack overrides the half it needs
                     f"[attack] there is no client {strangers[0]} to attack; ids are 0 to {population - 1}"
                 )
             return frozenset(self.attackers)
-        count = round((USUAL if self.fraction is None else self.fraction) * population)
+        fraction = USUAL if self.fraction is None else self.fraction
+        count = round(fraction * population)
+        if fraction and not count:
+            raise SpecError(
+                f"[attack] fraction = {fraction:g} of {population} clients is nobody; "
+                "raise it, or name attackers"
+            )
         picked = key.numpy().choice(population, count, replace=False, shuffle=False)
         return frozenset(int(client) for client in picked)
 

@@ -74,12 +74,13 @@ class Conspiracy:
         ]
         attack = self._side.attack
         assert attack is not None
+        came = [i for i, delivery in enumerate(trained) if delivery.reply is not None]
         with stage("lie", None, work.round):
-            replies = attack.lie([d.reply for d in trained if d.reply], contexts, len(cohort.ids))
-        return [
-            self._sent(work, delivery, reply, context)
-            for delivery, reply, context in zip(trained, replies, contexts, strict=True)
-        ]
+            honest = [reply for delivery in trained if (reply := delivery.reply) is not None]
+            replies = attack.lie(honest, [contexts[i] for i in came], len(cohort.ids))
+        for i, reply in zip(came, replies, strict=True):
+            trained[i] = self._sent(work, trained[i], reply, contexts[i])
+        return trained
 
     def _sent(self, work: Work, delivery: Delivery, reply: Reply, context: Context) -> Delivery:
         """What the server gets of a lie."""

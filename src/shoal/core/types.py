@@ -36,6 +36,12 @@ class Cohort(NamedTuple):
         """What the client at `position` is told."""
         return {name: values[position] for name, values in self.settings.items()}
 
+    @property
+    def draws(self) -> Mapping[int, int]:
+        """How often each member was drawn; who is not in it, once."""
+        counts = self.settings.get("count")
+        return {} if counts is None else dict(zip(self.ids, counts, strict=True))
+
     def take(self, positions: Sequence[int]) -> Cohort:
         """The same cohort, other order or fewer members."""
         if not self.settings and len(positions) == len(self.ids) and positions == list(range(len(self.ids))):

@@ -5,7 +5,7 @@ Algorithm 2.
 
     server:    g_0 = the update by training on the root samples                 -> `FLTrust.finish`
                TS_i = max(0, cos(g_i, g_0))                                     -> `trusted`
-               w <- w + sum_i TS_i (||g_0|| / ||g_i||) g_i / sum_i TS_i         -> `trusted`
+               w <- w + sum_i TS_i (||g_0|| / ||g_i||) g_i / sum_i TS_i         -> `levelled`
 
 An update counts for its direction alone: all are as long as the server's own. If nobody is trusted the model
 stays as it is.
@@ -88,9 +88,10 @@ class FLTrust(Method):
         context = Context(state.round, 0, {}, key)
         trained = self.local.train(task, state.model, replace(task.root, plan=plan), context)
         came = acc.add(SERVER, state.model, trained.update(state.model), 1.0).arrived()
-        coefficients = trusted(gram(came.rows))
-        model = came.moved(came.combined(coefficients))
-        return FLTrustState(model, state.round + 1), {"weights": by_client(came.ids[1:], coefficients[1:])}
+        products = gram(came.rows)
+        trust = trusted(products)
+        model = came.moved(came.combined(trust * levelled(products)))
+        return FLTrustState(model, state.round + 1), {"weights": by_client(came.ids[1:], trust[1:])}
 
     def model(self, state: FLTrustState) -> Weights:
         """See `Method`."""
@@ -115,10 +116,19 @@ class FLTrust(Method):
 
 
 def trusted(products: Tensor) -> Tensor:
-    """[n] float64: what each update counts in the step, from inner products; the first is the server's."""
-    norms = products.diagonal().sqrt()
-    lengths = torch.where(norms > 0, norms, 1.0)
+    """[n] float64: TS_i / sum TS from inner products, or all 0; the first is the server's, and counts 0."""
+    lengths = _lengths(products)
     trust = (products[0] / (lengths[0] * lengths)).clamp(min=0)
     trust[0] = 0.0
     total = float(trust.sum())
-    return trust * norms[0] / lengths / total if total else trust
+    return trust / total if total else trust
+
+
+def levelled(products: Tensor) -> Tensor:
+    """[n] float64: the factors that make all updates as long as the server's."""
+    return products[0, 0].sqrt() / _lengths(products)
+
+
+def _lengths(products: Tensor) -> Tensor:
+    norms = products.diagonal().sqrt()
+    return torch.where(norms > 0, norms, 1.0)

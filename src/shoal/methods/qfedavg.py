@@ -56,7 +56,7 @@ class QFedAvgAcc(NamedTuple):
     """The fold: `mean` weighs updates by F_k^q."""
 
     mean: MeanAcc
-    weights: Mapping[int, float]  # F_k^q by client
+    weights: Mapping[int, float]  # F_k^q by client, as often as it was drawn
     divisor: float  # sum of h_k
     smoothness: float  # L
 
@@ -90,10 +90,13 @@ class QFedAvg(Method):
         """See `Method`."""
         update, loss = reply.payload.update, float(reply.payload.start_loss) + TINY
         length = acc.smoothness**2 * sum(float(x.double().square().sum()) for x in update.params.values())
-        weight = loss**self.q
+        weight, times = loss**self.q, acc.mean.draws.get(client, 1)
         h = self.q * loss ** (self.q - 1) * length + acc.smoothness * weight
-        mean = Mean().fold(acc.mean, client, sent.model, update, weight)
-        return acc._replace(mean=mean, weights={**acc.weights, client: weight}, divisor=acc.divisor + h)
+        return acc._replace(
+            mean=Mean().fold(acc.mean, client, sent.model, update, weight),
+            weights={**acc.weights, client: times * weight},
+            divisor=acc.divisor + times * h,
+        )
 
     def finish(
         self, task: Task, state: QFedAvgState, acc: QFedAvgAcc, key: Key

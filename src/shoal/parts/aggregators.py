@@ -90,8 +90,13 @@ class WeightedSum(NamedTuple):
 
 
 def moved(values: Mapping[str, Tensor], step: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The new weights: `values + step` in float64, cast once."""
-    return {name: (value.double() + step[name]).to(value.dtype) for name, value in values.items()}
+    """The new weights: `values + step` in float64, cast once. A variance that would be negative becomes 0:
+    it has no root, and liars could make it so."""
+    after = {name: (value.double() + step[name]).to(value.dtype) for name, value in values.items()}
+    return {
+        name: value.clamp(min=0) if name.rpartition(".")[2] == "running_var" else value
+        for name, value in after.items()
+    }
 
 
 class Aggregator(ABC):
@@ -130,7 +135,7 @@ class MeanAcc(NamedTuple):
     model: Weights
     floats: WeightedSum
     counters: Mapping[str, Tensor]
-    draws: Mapping[int, int]  # how often each client was drawn; those not in it once
+    draws: Mapping[int, int]  # see `Cohort`
 
 
 @dataclass(frozen=True)
@@ -143,9 +148,7 @@ class Mean(Aggregator):
 
     def begin(self, state: Any, model: Weights, cohort: Cohort) -> MeanAcc:
         """See `Aggregator`."""
-        counts = cohort.settings.get("count")
-        draws = {} if counts is None else dict(zip(cohort.ids, counts, strict=True))
-        return MeanAcc(model, WeightedSum.empty(), {}, draws)
+        return MeanAcc(model, WeightedSum.empty(), {}, cohort.draws)
 
     def fold(self, acc: MeanAcc, client: int, sent: Weights, update: Weights, weight: float) -> MeanAcc:
         """See `Aggregator`."""

@@ -76,9 +76,12 @@ def factored(matrix: Tensor, rank: int) -> Factors:
     """The nearest matrix of that rank (Eckart and Young)."""
     vectors, values = spectrum(matrix)
     near = vectors[:, :rank].contiguous()  # as it arrives: the bits of a product depend on the layout
-    far = near.T @ _wide(matrix)
-    s = far.norm(dim=1) if bool(values[0].isfinite()) else values[:rank]
+    finite = bool(values[0].isfinite())
+    unit = 2.0 ** math.frexp(float(values[0]))[1] if finite else 1.0  # so that no square over- or underflows
+    far = near.T @ (_wide(matrix) / unit)
+    s = far.norm(dim=1) if finite else values[:rank]
     far = (far / torch.where(s > 0, s, 1.0)[:, None]).T.contiguous()
+    s = s * unit
     return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
 
 

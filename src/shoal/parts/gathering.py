@@ -29,6 +29,7 @@ class Gathered(NamedTuple):
     rows: Tensor  # [clients, numbers] float32: how far each client's result lies from the model
     weights: Tensor  # [clients] float64: of the replies; NaN where none came
     counters: Mapping[str, Tensor]  # integer buffers: the largest so far
+    draws: Mapping[int, int]  # see `Cohort`
 
     @classmethod
     def empty(cls, model: Weights, cohort: Cohort) -> Gathered:
@@ -38,7 +39,7 @@ class Gathered(NamedTuple):
         width = sum(value.numel() for value in floats.values())
         rows = torch.empty(len(cohort.ids), width, dtype=first.dtype, device=first.device)
         weights = torch.full((len(cohort.ids),), torch.nan, dtype=torch.float64)
-        return cls(model, tuple(sorted(cohort.ids)), rows, weights, {})
+        return cls(model, tuple(sorted(cohort.ids)), rows, weights, {}, cohort.draws)
 
     def add(self, client: int, sent: Weights, update: Weights, weight: float) -> Gathered:
         """With one more update. Its row is written in place: the matrix belongs to the fold alone."""
@@ -49,7 +50,7 @@ class Gathered(NamedTuple):
             for name, value in floating(self.model).items()
         ]
         self.rows[place] = torch.cat(pieces)
-        self.weights[place] = weight
+        self.weights[place] = weight * self.draws.get(client, 1)
         counters = dict(self.counters)
         for name, value in self.model.buffers.items():
             if not value.is_floating_point():
@@ -81,7 +82,7 @@ class Gathered(NamedTuple):
         return total
 
     def moved(self, step: Tensor) -> Weights:
-        """The model after a step [numbers]. A variance that the step would make negative becomes 0."""
+        """The model after a step [numbers]."""
         floats = floating(self.model)
         pieces = torch.split(step, [value.numel() for value in floats.values()])
         steps = {
@@ -89,9 +90,6 @@ class Gathered(NamedTuple):
             for (name, value), piece in zip(floats.items(), pieces, strict=True)
         }
         after = moved(floats, steps)
-        for name in self.model.buffers:
-            if name.rpartition(".")[2] == "running_var":
-                after[name] = after[name].clamp(min=0)
         buffers = {name: after[name] if name in after else self.counters[name] for name in self.model.buffers}
         return Weights({name: after[name] for name in self.model.params}, buffers)
 
@@ -161,6 +159,11 @@ def gram(rows: Tensor) -> Tensor:
         exact = piece.double()
         total += exact @ exact.T
     return total
+
+
+def shortening(norms: Tensor, limit: float) -> Tensor:
+    """[n] in [0, 1]: factors that make no row longer than `limit`."""
+    return torch.where(norms > limit, limit / norms, 1.0)
 
 
 def squared_distances(products: Tensor) -> Tensor:

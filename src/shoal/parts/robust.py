@@ -1,8 +1,8 @@
 """Robust aggregators: steps that a minority of liars cannot move at will.
 
 Each is a pure function of the updates [clients, numbers], and a thin class that names its fields. Krum, the
-trimmed mean and the median count all clients alike whatever their samples: that is what their guarantees
-are about, and the number of samples is only a claim.
+trimmed mean and the median count all clients alike whatever their samples, and however often they were
+drawn: that is what their guarantees are about, and the number of samples is only a claim.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from shoal.parts.gathering import (
     check_amount,
     count_of,
     gram,
+    shortening,
     squared_distances,
 )
 
@@ -158,6 +159,8 @@ class Median(Gathering):
 
 # ---- the geometric median
 
+FAR = 1e6  # median lengths: beyond, only the direction of an update is looked at
+
 
 def weiszfeld(squares: Tensor, weights: Tensor, iterations: int, smoothing: float) -> Tensor:
     """[n] float64: the geometric median's coefficients, from squared distances between the points alone.
@@ -191,8 +194,12 @@ class GeometricMedian(Gathering):
 
     def decide(self, state: Any, gathered: Gathered) -> tuple[Any, Outcome]:
         """See `Gathering`."""
-        squares = squared_distances(gram(gathered.rows))
-        shares = weiszfeld(squares, gathered.weights, self.iterations, self.smoothing)
+        products = gram(gathered.rows)
+        norms = products.diagonal().sqrt()
+        # how far away a point is makes no difference to the median, but takes digits from all others
+        factors = shortening(norms, FAR * float(norms.quantile(0.5)))
+        squares = squared_distances(products * factors[:, None] * factors[None, :])
+        shares = factors * weiszfeld(squares, gathered.weights, self.iterations, self.smoothing)
         return state, Outcome(gathered.combined(shares), shares)
 
 
@@ -205,8 +212,7 @@ def clipped_shares(norms: Tensor, weights: Tensor, clip: float | None) -> Tensor
     Without a number it is the median of the norms.
     """
     limit = float(norms.quantile(0.5)) if clip is None else clip
-    factors = torch.where(norms > limit, limit / norms, 1.0)
-    return weights / weights.sum() * factors
+    return weights / weights.sum() * shortening(norms, limit)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from shoal.core.errors import SpecError
 from shoal.core.types import Weights
-from shoal.parts.gathering import Gathered, Gathering, Outcome
+from shoal.parts.gathering import Gathered, Gathering, Outcome, shortening
 from shoal.parts.similarity import Form, Similarities, similarities
 
 MARGIN = 1.5  # spreads below the median that are nothing unusual
@@ -119,8 +119,7 @@ def quantile(values: Tensor, counts: Tensor, level: float) -> float:
 def shortened(rows: Tensor, counts: Tensor, longest: float) -> Tensor:
     """[n] in (0, 1]: factors that make no row [n, numbers] longer than so many times the usual."""
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    limit = longest * quantile(norms, counts, 0.5)
-    return torch.where(norms > limit, limit / norms, 1.0)
+    return shortening(norms, longest * quantile(norms, counts, 0.5))
 
 
 def _medians(part: Tensor, counts: Tensor) -> Tensor:
@@ -199,9 +198,9 @@ class Similarity(Gathering):
         self, updates: Mapping[str, Tensor], ranks: Sequence[float], past: Tensor, buffers: Any = ()
     ) -> tuple[Tensor, Tensor]:
         """Weights and evidence for updates [clients, *shape], by tensor."""
-        mine = {name: value for name, value in updates.items() if name not in buffers}
+        parameters = {name: value for name, value in updates.items() if name not in buffers}
         similar = similarities(
-            mine if self.literal else updates,
+            parameters if self.literal else updates,
             ranks,
             self.form,
             literal=self.literal,
