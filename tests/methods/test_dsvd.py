@@ -6,7 +6,7 @@ import shoal
 from shoal.core.errors import SpecError
 from shoal.core.types import Cohort, Context
 from shoal.loop import advance, start
-from shoal.methods.dsvd import DSVD, next_shares, weights
+from shoal.methods.dsvd import next_shares, weights
 from shoal.parts.factors import Factors
 
 SHAPES = {"wide": (8, 6), "conv": (4, 2, 3, 3), "bias": (8,)}
@@ -216,9 +216,3 @@ def test_its_weights_serve_another_method():
 def test_bad_values_are_refused(fields, message):
     with pytest.raises(SpecError, match=message):
         setup({"name": "dsvd", **fields})
-
-
-def test_defaults_agree():
-    made = DSVD()
-    found = weights.__kwdefaults__
-    assert {name: getattr(made, name) for name in found} == found

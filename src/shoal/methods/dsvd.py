@@ -43,9 +43,9 @@ from shoal.parts.gathering import Gathered, by_client
 from shoal.parts.local import Sgd
 from shoal.parts.losses import mean_loss
 from shoal.parts.similarity import Form
-from shoal.parts.trust import TEMPERATURE, Evidence, Similarity
+from shoal.parts.trust import Evidence, Similarity
 
-START = 0.5  # of the largest rank
+START = Similarity.rank  # of the largest rank
 STEP = 1 / 16  # by which a rank grows and shrinks
 
 
@@ -77,14 +77,14 @@ class DSVD(Method):
 
     keeps: ClassVar[bool] = False
 
-    alpha1: float = 0.4
-    alpha2: float = 0.1
-    alpha3: float = 0.5
-    temperature: float = TEMPERATURE
+    alpha1: float = Similarity.alpha1
+    alpha2: float = Similarity.alpha2
+    alpha3: float = Similarity.alpha3
+    temperature: float = Similarity.temperature
     aggregate: Literal["truncated", "full"] = "truncated"
-    form: Form = "invariant"
-    literal: bool = False
-    adaptive: bool = True
+    form: Form = Similarity.form
+    literal: bool = Similarity.literal
+    adaptive: bool = Similarity.adaptive
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
 
@@ -166,13 +166,13 @@ class DSVD(Method):
 def weights(
     updates: Sequence[Mapping[str, Tensor]],
     *,
-    alpha1: float = 0.4,
-    alpha2: float = 0.1,
-    alpha3: float = 0.5,
-    temperature: float = TEMPERATURE,
-    form: Form = "invariant",
-    literal: bool = False,
-    adaptive: bool = True,
+    alpha1: float = Similarity.alpha1,
+    alpha2: float = Similarity.alpha2,
+    alpha3: float = Similarity.alpha3,
+    temperature: float = Similarity.temperature,
+    form: Form = Similarity.form,
+    literal: bool = Similarity.literal,
+    adaptive: bool = Similarity.adaptive,
 ) -> Tensor:
     """[n] float64, sum 1: how much each of a round's updates counts, with nothing remembered."""
     rule = Similarity(alpha1, alpha2, alpha3, temperature, form, literal, adaptive)

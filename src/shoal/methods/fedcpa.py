@@ -30,7 +30,7 @@ from shoal.parts.local import Sgd
 class FedCPA(Recipe):
     """Weighs clients by how normal their most and least important parameters are."""
 
-    share: float = 0.01
+    share: float = CriticalParameters.share
     local: Sgd = field(default_factory=Sgd)
 
     def __post_init__(self) -> None:

@@ -27,8 +27,8 @@ from shoal.parts.robust import GeometricMedian
 class GeoMedian(Recipe):
     """Moves to the geometric median of the clients' models."""
 
-    iterations: int = 100
-    smoothing: float = 1e-5
+    iterations: int = GeometricMedian.iterations
+    smoothing: float = GeometricMedian.smoothing
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
 

@@ -28,7 +28,7 @@ from shoal.parts.local import Sgd
 class Krum(Recipe):
     """Takes the one update whose nearest neighbours are nearest."""
 
-    f: float = 0.2
+    f: float = robust.Krum.f
     local: Sgd = field(default_factory=Sgd)
 
     def __post_init__(self) -> None:
@@ -43,8 +43,8 @@ class Krum(Recipe):
 class MultiKrum(Recipe):
     """Averages the updates that Krum likes best."""
 
-    f: float = 0.2
-    m: int | None = None
+    f: float = robust.MultiKrum.f
+    m: int | None = robust.MultiKrum.m
     local: Sgd = field(default_factory=Sgd)
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from shoal.parts.robust import ClippedMean
 class NormClip(Recipe):
     """Averages updates whose norms are limited."""
 
-    clip: float | None = None
+    clip: float | None = ClippedMean.clip
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
 

@@ -27,7 +27,7 @@ from shoal.parts.local import Sgd
 class TrimmedMean(Recipe):
     """Averages each coordinate without its smallest and largest values."""
 
-    trim: float = 0.2
+    trim: float = robust.TrimmedMean.trim
     local: Sgd = field(default_factory=Sgd)
 
     def __post_init__(self) -> None:
