@@ -27,22 +27,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from shoal.core.data import Batching, Data
+from shoal.core.data import Data
 from shoal.core.key import Key
-from shoal.core.method import Method
 from shoal.core.task import Task
-from shoal.core.types import Cohort, Context, Memory, Metrics, ModelMessage, Reply, Setting, Weights
+from shoal.core.types import Cohort, Context, Memory, Metrics, Reply, Setting, Weights
 from shoal.parts.aggregators import Weighting, client_weight
 from shoal.parts.factors import compressed, full_rank, is_matrix, rank_of, restored
 from shoal.parts.gathering import Gathered, by_client
 from shoal.parts.local import Sgd
 from shoal.parts.losses import mean_loss
 from shoal.parts.similarity import Form
+from shoal.parts.training import Training
 from shoal.parts.trust import Evidence, Similarity
 
 START = Similarity.rank  # of the largest rank
@@ -72,10 +72,8 @@ class DSVDAcc(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DSVD(Method):
+class DSVD(Training):
     """Weighs clients by the likeness of their updates, and cuts these to the rank each has earned."""
-
-    keeps: ClassVar[bool] = False
 
     alpha1: float = Similarity.alpha1
     alpha2: float = Similarity.alpha2
@@ -108,10 +106,6 @@ class DSVD(Method):
         shares = tuple(state.shares.get(client, START) for client in cohort.ids)
         return (cohort._replace(settings={**cohort.settings, "rank": shares}),)
 
-    def dispatch(self, task: Task, state: DSVDState, cohort: Cohort, key: Key) -> ModelMessage:
-        """See `Method`."""
-        return ModelMessage(state.model)
-
     def begin(self, state: DSVDState, cohort: Cohort) -> DSVDAcc:
         """See `Method`."""
         return DSVDAcc(Gathered.empty(state.model, cohort), {})
@@ -131,19 +125,6 @@ class DSVD(Method):
         after = dict(zip(came.ids, next_shares(shares, scores), strict=True))
         metrics = {"weights": by_client(came.ids, outcome.weights), "ranks": _ranks(came, shares)}
         return DSVDState(came.moved(outcome.step), evidence, {**state.shares, **after}), metrics
-
-    def model(self, state: DSVDState) -> Weights:
-        """See `Method`."""
-        return state.model
-
-    @property
-    def batching(self) -> Batching:
-        """See `Method`."""
-        return self.local.batching
-
-    def broadcasts(self, task: Task) -> bool:
-        """See `Method`."""
-        return self.local.fuses(task)
 
     def client_update(
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context

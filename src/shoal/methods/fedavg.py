@@ -3,7 +3,7 @@
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017, Algorithm 1.
 
-    client i:  w_i = E epochs of SGD from w on its samples          -> `FedAvg.client_update`
+    client i:  w_i = E epochs of SGD from w on its samples          -> `parts.training.Training`
     server:    w <- sum_i (n_i / sum_j n_j) w_i                     -> `parts.aggregators.Mean`
 
 Its slots make the methods that differ from it in one place: loss terms (FedProx, FedNTD), the solver, the
@@ -18,24 +18,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from shoal.core.data import Batching, Data
 from shoal.core.key import Key
-from shoal.core.method import Method
 from shoal.core.task import Task
 from shoal.core.types import (
     Acc,
     Cohort,
-    Context,
-    Memory,
     Metrics,
-    ModelMessage,
-    ModelUpdate,
     Reply,
     Weights,
 )
 from shoal.parts.aggregators import Aggregator, Mean, Weighting, client_weight, client_weights
 from shoal.parts.local import Sgd
 from shoal.parts.terms import Term
+from shoal.parts.training import Training
 
 
 class FedAvgState(NamedTuple):
@@ -46,11 +41,10 @@ class FedAvgState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAvg(Method):
+class FedAvg(Training):
     """Averages the models that clients train on their own samples."""
 
     maps: ClassVar[bool] = True
-    keeps: ClassVar[bool] = False
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
@@ -66,10 +60,6 @@ class FedAvg(Method):
         """See `Method`."""
         model = task.init(key)
         return FedAvgState(model, self.aggregator.init(model))
-
-    def dispatch(self, task: Task, state: FedAvgState, cohort: Cohort, key: Key) -> ModelMessage:
-        """See `Method`."""
-        return ModelMessage(state.model)
 
     def begin(self, state: FedAvgState, cohort: Cohort) -> Acc:
         """See `Method`."""
@@ -89,24 +79,3 @@ class FedAvg(Method):
         """See `Method`."""
         kept, model, metrics = self.aggregator.finish(state.aggregator, acc)
         return FedAvgState(model, kept), metrics
-
-    def model(self, state: FedAvgState) -> Weights:
-        """See `Method`."""
-        return state.model
-
-    @property
-    def batching(self) -> Batching:
-        """See `Method`."""
-        return self.local.batching
-
-    def broadcasts(self, task: Task) -> bool:
-        """See `Method`."""
-        return self.local.fuses(task, self.terms)
-
-    def client_update(
-        self, task: Task, memory: Memory, message: Any, data: Data, context: Context
-    ) -> tuple[Memory, Reply]:
-        """See `Method`."""
-        trained = self.local.train(task, message.model, data, context, self.terms)
-        payload = ModelUpdate(trained.update(message.model))
-        return memory, Reply(payload, data.weight, {"train_loss": trained.loss})

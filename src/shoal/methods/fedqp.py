@@ -38,19 +38,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.data import Batching, Data
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.core.method import Method
 from shoal.core.task import Task
 from shoal.core.types import (
     Acc,
     Cohort,
-    Context,
-    Memory,
     Metrics,
     ModelMessage,
-    ModelUpdate,
     PerClient,
     Reply,
     Weights,
@@ -69,6 +64,7 @@ from shoal.parts.mutation import (
     projected,
     where_moved,
 )
+from shoal.parts.training import Training
 
 FIRST, LARGEST = 0.5, 0.85  # where the momentum of p = "auto" starts, and what it never exceeds
 NEUTRAL = 0.05  # the cosine at which it stays
@@ -126,11 +122,10 @@ class FedQPAcc(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedQP(Method):
+class FedQP(Training):
     """Sends each client a mutated model; mutations against the last step are projected away at random."""
 
     maps: ClassVar[bool] = True
-    keeps: ClassVar[bool] = False
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
@@ -206,27 +201,6 @@ class FedQP(Method):
         norms, words = tuple(turn.norms.tolist()), key.fold("mutations").words
         after = FedQPState(model, state.model.params, norms, state.rounds + 1, momentum, words, kept)
         return after, {**metrics, **acc.plan.metrics(np.array(state.norms))}
-
-    def model(self, state: FedQPState) -> Weights:
-        """See `Method`."""
-        return state.model
-
-    @property
-    def batching(self) -> Batching:
-        """See `Method`."""
-        return self.local.batching
-
-    def broadcasts(self, task: Task) -> bool:
-        """See `Method`."""
-        return self.local.fuses(task)
-
-    def client_update(
-        self, task: Task, memory: Memory, message: Any, data: Data, context: Context
-    ) -> tuple[Memory, Reply]:
-        """See `Method`."""
-        trained = self.local.train(task, message.model, data, context)
-        payload = ModelUpdate(trained.update(message.model))
-        return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 
     def _plan(self, state: FedQPState, cohort: Cohort) -> Plan:
         """The mutations of a round: the same whenever it is asked for."""

@@ -18,18 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from shoal.core.data import Batching, Data
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.core.method import Method
 from shoal.core.task import Task
 from shoal.core.types import (
     Cohort,
-    Context,
-    Memory,
     Metrics,
     ModelMessage,
-    ModelUpdate,
     Reply,
     Setting,
     Weights,
@@ -37,14 +32,14 @@ from shoal.core.types import (
 from shoal.parts.aggregators import Mean, MeanAcc, Weighting, client_weight
 from shoal.parts.factors import compressed, restored
 from shoal.parts.local import Sgd
+from shoal.parts.training import Training
 
 
 @dataclass(frozen=True)
-class FedSVD(Method):
+class FedSVD(Training):
     """Averages updates of low rank."""
 
     maps: ClassVar[bool] = True
-    keeps: ClassVar[bool] = False
 
     rank: float = 0.25
     local: Sgd = field(default_factory=Sgd)
@@ -79,23 +74,6 @@ class FedSVD(Method):
     def model(self, state: Weights) -> Weights:
         """See `Method`."""
         return state
-
-    @property
-    def batching(self) -> Batching:
-        """See `Method`."""
-        return self.local.batching
-
-    def broadcasts(self, task: Task) -> bool:
-        """See `Method`."""
-        return self.local.fuses(task)
-
-    def client_update(
-        self, task: Task, memory: Memory, message: Any, data: Data, context: Context
-    ) -> tuple[Memory, Reply]:
-        """See `Method`."""
-        trained = self.local.train(task, message.model, data, context)
-        payload = ModelUpdate(trained.update(message.model))
-        return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 
     def upload(self, reply: Reply, setting: Setting) -> Reply:
         """See `Method`."""

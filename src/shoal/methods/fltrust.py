@@ -25,14 +25,14 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.core.data import Batching, Data, schedule
+from shoal.core.data import schedule
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.core.method import Method
 from shoal.core.task import Task
-from shoal.core.types import Cohort, Context, Memory, Metrics, ModelMessage, ModelUpdate, Reply, Weights
+from shoal.core.types import Cohort, Context, Metrics, Reply, Weights
 from shoal.parts.gathering import Gathered, by_client, gram
 from shoal.parts.local import Sgd
+from shoal.parts.training import Training
 
 SERVER = -1  # its place among the clients whose updates are compared
 
@@ -45,11 +45,10 @@ class FLTrustState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FLTrust(Method):
+class FLTrust(Training):
     """Trusts clients by their likeness to an update on clean samples."""
 
     maps: ClassVar[bool] = True
-    keeps: ClassVar[bool] = False
 
     root: int = 100
     local: Sgd = field(default_factory=Sgd)
@@ -66,10 +65,6 @@ class FLTrust(Method):
     def init(self, task: Task, key: Key) -> FLTrustState:
         """See `Method`."""
         return FLTrustState(task.init(key), 0)
-
-    def dispatch(self, task: Task, state: FLTrustState, cohort: Cohort, key: Key) -> ModelMessage:
-        """See `Method`."""
-        return ModelMessage(state.model)
 
     def begin(self, state: FLTrustState, cohort: Cohort) -> Gathered:
         """See `Method`."""
@@ -92,27 +87,6 @@ class FLTrust(Method):
         trust = trusted(products)
         model = came.moved(came.combined(trust * levelled(products)))
         return FLTrustState(model, state.round + 1), {"weights": by_client(came.ids[1:], trust[1:])}
-
-    def model(self, state: FLTrustState) -> Weights:
-        """See `Method`."""
-        return state.model
-
-    @property
-    def batching(self) -> Batching:
-        """See `Method`."""
-        return self.local.batching
-
-    def broadcasts(self, task: Task) -> bool:
-        """See `Method`."""
-        return self.local.fuses(task)
-
-    def client_update(
-        self, task: Task, memory: Memory, message: Any, data: Data, context: Context
-    ) -> tuple[Memory, Reply]:
-        """See `Method`."""
-        trained = self.local.train(task, message.model, data, context)
-        payload = ModelUpdate(trained.update(message.model))
-        return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 
 
 def trusted(products: Tensor) -> Tensor:

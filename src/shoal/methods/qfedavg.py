@@ -21,19 +21,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from shoal.core.data import Batching, Data
+from shoal.core.data import Data
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.core.method import Method
 from shoal.core.task import Task
-from shoal.core.types import Cohort, Context, Memory, Metrics, ModelMessage, Reply, Weights
+from shoal.core.types import Cohort, Context, Memory, Metrics, Reply, Weights
 from shoal.parts.aggregators import Mean, MeanAcc, moved
 from shoal.parts.local import Sgd
 from shoal.parts.losses import mean_loss
+from shoal.parts.training import Training
 
 TINY = 1e-10  # added to losses, so that their powers exist
 
@@ -62,10 +62,8 @@ class QFedAvgAcc(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QFedAvg(Method):
+class QFedAvg(Training):
     """Gives clients with a high loss more weight."""
-
-    keeps: ClassVar[bool] = False
 
     q: float = 0.01
     local: Sgd = field(default_factory=Sgd)
@@ -77,10 +75,6 @@ class QFedAvg(Method):
     def init(self, task: Task, key: Key) -> QFedAvgState:
         """See `Method`."""
         return QFedAvgState(task.init(key), 0)
-
-    def dispatch(self, task: Task, state: QFedAvgState, cohort: Cohort, key: Key) -> ModelMessage:
-        """See `Method`."""
-        return ModelMessage(state.model)
 
     def begin(self, state: QFedAvgState, cohort: Cohort) -> QFedAvgAcc:
         """See `Method`."""
@@ -108,19 +102,6 @@ class QFedAvg(Method):
         model = Weights(moved(state.model.params, step), averaged.buffers)
         weights = {client: factor * weight for client, weight in acc.weights.items()}
         return QFedAvgState(model, state.round + 1), {"weights": weights}
-
-    def model(self, state: QFedAvgState) -> Weights:
-        """See `Method`."""
-        return state.model
-
-    @property
-    def batching(self) -> Batching:
-        """See `Method`."""
-        return self.local.batching
-
-    def broadcasts(self, task: Task) -> bool:
-        """See `Method`."""
-        return self.local.fuses(task)
 
     def client_update(
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
