@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from shoal.core.key import Key
-from shoal.jobs import crew, work
 from shoal.reproduce import EXPERIMENTS
 from shoal.reproduce.fedqp import (
     CONTENDERS,
@@ -28,15 +27,6 @@ from shoal.reproduce.fedqp_tables import PAPER_TABLE1, table1, table2, theirs1, 
 from shoal.spec import to_table
 
 SMALL = QUICK._replace(rounds=3, tail=2, every=2)  # judged after rounds 2 and 3
-
-
-@pytest.fixture
-def play(tmp_path):
-    def played(jobs):
-        with crew(jobs, tmp_path) as workers:
-            return work(workers, jobs, tmp_path, lambda rounds: None)
-
-    return played
 
 
 def test_the_papers_numbers_are_where_they_belong():

@@ -8,7 +8,6 @@ import torch
 
 import shoal
 from shoal.build import deal
-from shoal.jobs import crew, work
 from shoal.reproduce import EXPERIMENTS
 from shoal.reproduce.fsi_digits import FAR, OURS, PAPER_DIGITS, confusion_of, learned
 from shoal.reproduce.fsi_houses import (
@@ -21,15 +20,6 @@ from shoal.reproduce.fsi_houses import (
     least_squares,
     table1,
 )
-
-
-@pytest.fixture
-def play(tmp_path):
-    def played(jobs):
-        with crew(jobs, tmp_path) as workers:
-            return work(workers, jobs, tmp_path, lambda rounds: None)
-
-    return played
 
 
 def test_least_squares_is_the_papers_benchmark():

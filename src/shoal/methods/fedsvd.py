@@ -10,7 +10,7 @@ remains of it for updates.
 k is `rank` of a matrix's largest rank, rounded up. It costs k (rows + columns + 1) numbers; where the dense
 matrix takes fewer, that is sent. Vectors and buffers are sent as they are. With `rank = 1` it is FedAvg.
 
-Departures: as said, the method is ours.
+Departures: as said, the method is ours. The paper's merging of subspaces and its noise have no place in it.
 """
 
 from __future__ import annotations
