@@ -10,8 +10,8 @@ Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning, IEEE Tra
 Departures: the paper stops after a few steps, because each is a round of secure aggregation; this server
 has all updates, computes with their distances alone, and goes on until nothing changes, `iterations` at most.
 An update longer than a million times the median is shortened to that: the median hardly depends on how far
-away a point is, and digits would be lost. a_i is 1 unless `weights = "samples"`, the paper's choice: a number of
-samples is only a claim.
+away a point is, and digits would be lost. a_i is 1 unless `weights = "samples"`, the paper's choice: a
+number of samples is only a claim.
 """
 
 from __future__ import annotations
