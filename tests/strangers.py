@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from shoal.core.codec import Codec, Packet
+from shoal.core.gate import Like
 from shoal.core.method import Gather, Method
 from shoal.core.selector import Selector
 from shoal.core.tree import subtract, tree_map
 from shoal.core.types import Cohort, ModelMessage, ModelUpdate, PerClient, Reply, Weights
-from shoal.parts.local import Sgd
+from shoal.solver.sgd import Sgd
 
 
 class Server(NamedTuple):
@@ -24,7 +25,7 @@ class Server(NamedTuple):
 def train(method: Any, task: Any, message: Any, data: Any, context: Any) -> Reply:
     trained = method.local.train(task, message.model, data, context)
     update = subtract(trained.weights, message.model)
-    return Reply(ModelUpdate(update), torch.tensor(float(data.count)), {"train_loss": trained.loss})
+    return Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})
 
 
 # ---- legs: a model goes from client to client inside a chain, as in SITUA-CQ
@@ -50,13 +51,13 @@ class Chained(Method):
     def init(self, task, key):
         return Chains(task.init(key), {})
 
-    def legs(self, state, cohort):
+    def legs(self, state, cohort, moment):
         chain = tuple(i // self.length for i in range(len(cohort.ids)))
         cohort = cohort._replace(settings={**cohort.settings, "chain": chain})
         places = [[i for i in range(len(cohort.ids)) if i % self.length == leg] for leg in range(self.length)]
         return tuple(cohort.take(place) for place in places if place)
 
-    def dispatch(self, task, state, cohort, key):
+    def dispatch(self, task, state, cohort, moment):
         chains = cohort.settings["chain"]
         return ModelMessage(PerClient([state.walking.get(chain, state.model) for chain in chains]))
 
@@ -67,7 +68,9 @@ class Chained(Method):
         here = tree_map(torch.add, sent.model, reply.payload.update)
         return acc._replace(arrived={**acc.arrived, acc.chain_of[client]: here})
 
-    def finish(self, task, state, acc, key):
+    def finish(self, task, state, acc, moment):
+        if not acc.arrived:
+            return state, {}
         ends = list(acc.arrived.values())
         mean = tree_map(lambda *x: torch.stack(x).double().mean(0).float(), *ends)
         return Chains(mean, acc.arrived), {"chains": len(ends)}
@@ -114,8 +117,8 @@ class Guess(Method):
     def init(self, task, key):
         return Swarm(task.init(key), torch.tensor(torch.inf, dtype=torch.float64))
 
-    def dispatch(self, task, state, cohort, key):
-        noise = key.torch()
+    def dispatch(self, task, state, cohort, moment):
+        noise = moment.key.torch()
         steps = [
             tree_map(lambda p: p + 0.3 * torch.randn(p.shape, generator=noise), state.best)
             for _ in range(self.tries)
@@ -129,7 +132,9 @@ class Guess(Method):
         weight = float(reply.weight)
         return LossAcc(sent.candidates, acc.total + weight * reply.payload.losses, acc.samples + weight)
 
-    def finish(self, task, state, acc, key):
+    def finish(self, task, state, acc, moment):
+        if not acc.samples:
+            return state, {}
         losses = acc.total / acc.samples
         found = int(losses.argmin())
         if losses[found] >= state.loss:
@@ -143,7 +148,7 @@ class Guess(Method):
         x, y = data.all
         with torch.no_grad():
             losses = torch.stack([task.losses(w, x, y).sum(1).mean() for w in message.candidates])
-        return memory, Reply(Losses(losses.double()), torch.tensor(float(data.count)), {})
+        return memory, Reply(Losses(losses.double()), data.weight, {})
 
 
 # ---- many legs alike, which an engine with all data need not walk, as in FSI
@@ -157,19 +162,20 @@ class Sum(NamedTuple):
 class Halving(Method):
     """Every leg halves the total and adds all clients' labels; a client may tell of infinity."""
 
-    may_be_nonfinite: ClassVar[frozenset[str]] = frozenset({"total"})
-
     count: int = 5
-    shortcut: bool = True
+    short: bool = True
 
     def init(self, task, key):
         return Sum(torch.zeros((), dtype=torch.float64))
 
-    def legs(self, state, cohort):
+    def legs(self, state, cohort, moment):
         return (cohort,) * self.count
 
-    def dispatch(self, task, state, cohort, key):
+    def dispatch(self, task, state, cohort, moment):
         return state
+
+    def expects(self, task, sent):
+        return {"total": Like((), torch.float64, finite=False)}
 
     def begin(self, state, cohort):
         return state.total / 2
@@ -177,11 +183,11 @@ class Halving(Method):
     def fold(self, acc, client, sent, reply):
         return acc + reply.payload.total
 
-    def finish(self, task, state, acc, key):
+    def finish(self, task, state, acc, moment):
         return Sum(acc), {"total": float(acc)}
 
-    def fused(self, task, state, data, key, legs):
-        if not self.shortcut:
+    def shortcut(self, task, state, data, legs, threads):
+        if not self.short:
             return None
         for _ in range(legs):
             acc = self.begin(state, None)
@@ -207,7 +213,7 @@ class Median(Method):
     def init(self, task, key):
         return Server(task.init(key))
 
-    def dispatch(self, task, state, cohort, key):
+    def dispatch(self, task, state, cohort, moment):
         return ModelMessage(state.model)
 
     def begin(self, state, cohort):
@@ -216,7 +222,9 @@ class Median(Method):
     def fold(self, acc, client, sent, reply):
         return acc.add(client, sent, reply)
 
-    def finish(self, task, state, acc, key):
+    def finish(self, task, state, acc, moment):
+        if not acc.replies:
+            return state, {}
         updates = [reply.payload.update for _, _, reply in acc.replies]
         step = tree_map(lambda *x: torch.stack(x).quantile(0.5, dim=0), *updates)
         return Server(tree_map(torch.add, state.model, step)), {"seen": len(updates)}
@@ -242,8 +250,6 @@ class Homes(NamedTuple):
 
 @dataclass(frozen=True)
 class ByLabel(Method):
-    asks_profile: ClassVar[bool] = True
-
     local: Sgd = field(default_factory=Sgd)
 
     def init(self, task, key):
@@ -252,11 +258,11 @@ class ByLabel(Method):
     def profile(self, task, data, key):
         return data.label_counts
 
-    def admit(self, state, profiles):
+    def admit(self, state, profiles, moment):
         homes = {client: int(counts.argmax()) for client, counts in profiles.items()}
         return state._replace(home={**state.home, **homes})
 
-    def dispatch(self, task, state, cohort, key):
+    def dispatch(self, task, state, cohort, moment):
         return ModelMessage(PerClient([state.models[state.home[client]] for client in cohort.ids]))
 
     def serve(self, state, cohort):
@@ -268,7 +274,7 @@ class ByLabel(Method):
     def fold(self, acc, client, sent, reply):
         return acc.add(client, sent, reply)
 
-    def finish(self, task, state, acc, key):
+    def finish(self, task, state, acc, moment):
         models = list(state.models)
         for client, sent, reply in acc.replies:
             models[state.home[client]] = tree_map(torch.add, sent.model, reply.payload.update)
@@ -295,8 +301,6 @@ class ByLabel(Method):
 class Bits(Selector):
     """Small clients get two bits, large ones eight."""
 
-    asks_profile: ClassVar[bool] = True
-
     def init(self):
         return {}
 
@@ -306,7 +310,7 @@ class Bits(Selector):
     def admit(self, state, profiles):
         return {**state, **profiles}
 
-    def select(self, state, available, key):
+    def select(self, state, available, reports, moment):
         bits = tuple(2 if state[client] < 40 else 8 for client in available)
         return Cohort(tuple(available), {"bits": bits}, len(available))
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tomli_w
 import typer
+from shoal.solver.sgd import Sgd
 
 import shoal
 from shoal import arena, compare
@@ -23,7 +24,6 @@ from shoal.data import DATASETS
 from shoal.data.partitions import PARTITIONS
 from shoal.methods import METHODS
 from shoal.models import MODELS
-from shoal.parts.local import Sgd
 from shoal.reproduce import EXPERIMENTS
 from shoal.reproduce.perform import chosen
 from shoal.selectors import SELECTORS

@@ -1,14 +1,14 @@
 import tomllib
 
 import pytest
+from shoal.solver.sgd import Sgd
+from shoal.parts.terms import Proximal
 from toy import table
 
 import shoal
 from shoal import Spec, SpecError, dump_spec, load_spec
 from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedprox import FedProx
-from shoal.parts.local import Sgd
-from shoal.parts.terms import Proximal
 from shoal.spec import from_table, to_table, with_method, with_settings
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from shoal import Dataset
-from shoal.build import Setup, as_method, build
+from shoal.build import Setup, build
 from shoal.config import arguments
 from shoal.core.key import Key
 from shoal.loop import Progress, advance, start
@@ -28,7 +28,7 @@ NORMED = [
     (name, norm)
     for name, entry in METHODS.items()
     for norm in ("none", "batch")
-    if norm == "none" or as_method(entry()).takes_buffers
+    if norm == "none" or name not in ("fsi", "pso")
 ]
 
 
@@ -140,6 +140,20 @@ def on_quadratics(method: Any, rounds: int, lr: float, steps: int, momentum: flo
     )
     state = play(made, rounds).state
     return float(made.federation.method.model(state).params["weight"])
+
+
+def start_on_quadratics() -> float:
+    """Where every method begins on the two quadratics."""
+    made = setup(
+        task={"dataset": "toy:quadratics", "model": "toy:scalar"}, partition="natural", selector="all"
+    )
+    return float(start(made.federation).state.model.params["weight"])
+
+
+def averaged_step(w: float, lr: float, steps: int) -> float:
+    """The step of FedAvg from w on the two quadratics, in closed form."""
+    shares = 1 - (1 - lr * CURVATURES) ** steps  # of its way to the optimum, what a client goes
+    return float(np.mean(shares * (OPTIMA - w)))
 
 
 def heeds_ctrl_c() -> None:

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from shoal.build import Setup, build
 from shoal.core.codec import Packet
-from shoal.core.conspiracy import Conspiracy
-from shoal.core.engine import TRAINING, Delivery, Engine, Memory, Outbox
+from shoal.core.collusion import Collusion
+from shoal.core.engine import TRAINING, Delivery, Engine, Memory
+from shoal.core.outbox import Outbox
 from shoal.core.tree import from_bytes, to_bytes
 from shoal.core.types import Context
 from shoal.loop import Federation
@@ -24,8 +25,8 @@ class WireEngine(Engine):
         self._client = build(from_table(tomllib.loads(text))).side
         self._memories: dict[tuple[int, tuple[int, int]], bytes] = {}
         self._way = _Visits(self)
-        if self._client.attack is not None and self._client.attack.colludes:
-            self._way = Conspiracy(self._client, self._way, self)  # attackers have a channel of their own
+        if self._client.attack is not None and self._client.attack.knows != "own":
+            self._way = Collusion(self._client, self._way, self)  # attackers have a channel of their own
 
     def clients(self, round):
         return range(len(self._server.shards))
@@ -46,13 +47,17 @@ class WireEngine(Engine):
             assert len(wire) == down
             context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
             memory = self.memory(client, work.accepted.get(client))
-            kept, answer = self._client.visit(work.verb, client, memory, Packet.from_bytes(wire), context)
+            visit = self._client.visit(work.verb, client, memory, Packet.from_bytes(wire), context)
+            if visit.answer is None:
+                answers[client] = Delivery((client,), work.version, sent, None, visit.reason, down, 0, 0.0)
+                continue
+            kept, answer = visit.memory, visit.answer
             if work.verb in TRAINING and self._client.remembers:
                 self._memories[client, (work.round, work.leg)] = to_bytes(kept)
             back = bytes(answer)
             assert len(back) == answer.nbytes
             reply = self._server.side.read(work.verb, Packet.from_bytes(back))
-            answers[client] = Delivery((client,), sent, reply, "", down, len(back), 0.0)
+            answers[client] = Delivery((client,), work.version, sent, reply, "", down, len(back), 0.0)
         yield from (answers[client] for client in cohort.ids)
 
     def memory(self, client, version) -> Memory:

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal.aggregators.aggregator import Aggregator
 from shoal.build import as_method
 from shoal.compare import check_seeds, file_name, split
 from shoal.config import Table, arguments, choose
 from shoal.core.attack import USUAL
 from shoal.core.errors import SpecError
 from shoal.jobs import Job, kept
-from shoal.parts.gathering import Gathering
 from shoal.report.table import over_seeds
 from shoal.robustness import course, degradation, detection, quotient, tolerance
 from shoal.runner import Result
@@ -103,8 +103,8 @@ def _expected(attack: Mapping[str, Any], table: Table) -> float:
 def _check(spec: Spec) -> None:
     """Refuse a rule that cannot serve the cohorts it will see."""
     rule, clients = getattr(as_method(spec.method), "aggregator", None), getattr(spec.partition, "clients", 0)
-    if isinstance(rule, Gathering) and isinstance(spec.selector, All) and clients:
-        rule.check(clients)
+    if isinstance(rule, Aggregator) and isinstance(spec.selector, All) and clients:
+        rule.check_cohort(clients)
 
 
 def defended(table: Table, label: str, attackers: float) -> Table:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import fnmatch
 import inspect
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shoal.config import arguments, choose
+from shoal.core.client import ClientData, ClientSide
 from shoal.core.data import Dataset, Shards
-from shoal.core.engine import ClientSide, stage
+from shoal.core.engine import Engine, stage
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.core.method import Method, Recipe
+from shoal.core.method import Axes, Method, Recipe
 from shoal.core.selector import Population
 from shoal.core.task import Task
 from shoal.data.holdings import Simulated
 from shoal.engines.local import LocalEngine, Mode, choose_mode, cores
-from shoal.evaluation import Judge
+from shoal.evaluation import Evaluator
 from shoal.kernels.dense import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
@@ -40,37 +41,74 @@ class Setup(NamedTuple):
     side: ClientSide
 
 
+class Samples(NamedTuple):
+    """What a model must know of the samples that it will see: all that a server without data knows."""
+
+    name: str  # of the data set
+    shape: tuple[int, ...]  # of one
+    dtype: torch.dtype
+    classes: int
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Samples:
+        """Those of a data set."""
+        return cls(dataset.name, dataset.shape, dataset.x_train.dtype, dataset.classes)
+
+
 def build(spec: Spec) -> Setup:
-    """Everything that a run needs."""
+    """A simulation: all clients, and the server, on this machine."""
     dataset, shards = deal(spec)
     dataset = moved(dataset, spec.engine.device)
-    population = _population(spec, shards)
+    population, root = _population(spec, shards), Key.from_seed(spec.seed)
     spec.selector.check(len(population))
-    task = make_task(spec.task, dataset, spec.engine.device)
-    key = Key.from_seed(spec.seed)
-    method = as_method(spec.method)
-    _check_model(task, method)
-    method.check(task)
-    if spec.selector.by_samples and getattr(method, "weights", "uniform") == "samples":
-        warnings.warn(
-            "the selector draws clients by their samples, and the mean counts these once more; "
-            'for an unbiased one set method.weights = "uniform"',
-            stacklevel=2,
-        )
-    if method.needs_exact and not spec.codec.transparent:
-        warnings.warn(f"with a lossy codec {method.needs_exact} in {spec.method_name}", stacklevel=2)
-    holdings = Simulated(dataset, shards, key.fold("holdings"))
-    attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
-    side = ClientSide(
-        task, method, spec.selector, spec.codec, holdings, key, Judge(), spec.attack, attackers, spec.privacy
-    )
+    _check_goal(spec, dataset.classes)
+    task = make_task(spec, Samples.of(dataset))
+    data = Simulated(dataset, shards, root.fold("holdings"))
+    attackers = spec.attack.members(len(shards), root.fold("attackers")) if spec.attack else frozenset()
+    side = client_side(spec, task, data, attackers)
     mode = resolve_mode(spec.engine, side, shards)
     engine = LocalEngine(side, shards, mode, spec.engine.workers or cores(), population)
     spec = replace(spec, engine=replace(spec.engine, mode=mode))
-    if method.root_samples:  # clients have a task without it
-        task = replace(task, root=holdings.root(method.root_samples))
-    federation = Federation(task, method, spec.selector, engine, key, side.remembers)
+    own = replace(task, root=data.root)  # clients have a task without the server's samples
+    federation = server_side(spec, own, engine, len(population))
     return Setup(spec, federation, dataset, shards, side)
+
+
+def client_side(
+    spec: Spec, task: Task, data: ClientData, attackers: frozenset[int] = frozenset()
+) -> ClientSide:
+    """What a client needs: its data, and nobody else's."""
+    method = as_method(spec.method)
+    _check_batch(task, method)
+    return ClientSide(
+        task,
+        method,
+        spec.selector,
+        spec.codec,
+        data,
+        _model_key(spec),
+        Evaluator(),
+        spec.attack,
+        attackers,
+        spec.privacy,
+        forgiving=spec.faults.on_error == "refuse",
+    )
+
+
+def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Federation:
+    """What a server needs: no data, unless its task has some of its own."""
+    method = as_method(spec.method)
+    method.check(task, Axes(spec.selector, spec.codec, population))
+    remembers = method.remembers or spec.codec.remembers
+    key = Key.from_seed(spec.seed if spec.seeds.order is None else spec.seeds.order)
+    return Federation(
+        task, method, spec.selector, engine, key, _model_key(spec), remembers, spec.faults.min_replies
+    )
+
+
+def _model_key(spec: Spec) -> Key:
+    """The key of initial values: server and clients draw the same."""
+    return Key.from_seed(spec.seed if spec.seeds.model is None else spec.seeds.model).fold("init")
 
 
 def _population(spec: Spec, shards: Shards) -> Population:
@@ -92,11 +130,6 @@ def resolve_mode(engine: EngineSpec, side: ClientSide, shards: Shards) -> Mode:
     """How the local engine visits clients."""
     if engine.mode == "auto":
         return "serial" if engine.device != "cpu" else choose_mode(side, shards)
-    if engine.mode == "block" and engine.exact and not side.method.broadcasts(side.task):
-        raise SpecError(
-            '[engine] mode = "block" is not exact for this method and model; '
-            'use mode = "auto", or exact = false'
-        )
     return engine.mode
 
 
@@ -104,7 +137,8 @@ def deal(spec: Spec) -> tuple[Dataset, Shards]:
     """The data set, and who holds what of it."""
     dataset = load_dataset(spec.task)
     try:
-        return dataset, spec.partition.split(dataset, Key.from_seed(spec.seed).fold("partition"))
+        seed = spec.seed if spec.seeds.partition is None else spec.seeds.partition
+        return dataset, spec.partition.split(dataset, Key.from_seed(seed).fold("partition"))
     except SpecError as error:
         raise SpecError(f"[partition] {error}") from None
 
@@ -138,21 +172,44 @@ def load_dataset(task: TaskSpec) -> Dataset:
     return dataset
 
 
-def make_task(spec: TaskSpec, dataset: Dataset, device: str = "cpu") -> Task:
-    """The model, fitted to the data set's shapes, with the loss that suits both."""
-    builder = choose(MODEL, spec.model, "task.model")
-    build = partial(_module, builder, dataset.shape, dataset.classes, spec.options)
-    with Key.from_seed(0).seeded():
+def make_task(spec: Spec, samples: Samples) -> Task:
+    """The model, fitted to the shapes of the samples, with the loss that suits both."""
+    builder, classes = choose(MODEL, spec.task.model, "task.model"), samples.classes
+    build = partial(_module, builder, samples.shape, classes, spec.task.options)
+    with _model_key(spec).seeded():
         probe = build()
-    natural = DEFAULT_LOSS.get(spec.model, "cross_entropy") if dataset.classes else "squared_error"
-    loss = spec.loss or natural
-    if (loss == "squared_error") != (dataset.classes == 0):
-        kind = "a regression" if dataset.classes == 0 else f"a task of {dataset.classes} classes"
-        raise SpecError(f"task.loss = {loss!r} does not fit {dataset.name}, {kind}; leave it out")
+    natural = DEFAULT_LOSS.get(spec.task.model, "cross_entropy") if classes else "squared_error"
+    loss = spec.task.loss or natural
+    if (loss == "squared_error") != (classes == 0):
+        kind = "a regression" if classes == 0 else f"a task of {classes} classes"
+        raise SpecError(f"task.loss = {loss!r} does not fit {samples.name}, {kind}; leave it out")
+    frozen = _frozen(probe, spec.task.frozen)
     with stage(f"task.model: {builder.__name__}", None, 0):
-        noise, last = noise_shapes(probe, dataset.shape), last_linear(probe, dataset.shape)
-    dense = plan_of(probe, dataset.shape, loss) if device == "cpu" else None
-    return Task(build, loss, dataset.classes, noise, batch_norms(probe), device, dense, last)
+        noise = noise_shapes(probe, samples.shape, samples.dtype)
+        last = last_linear(probe, samples.shape, samples.dtype)
+    device = spec.engine.device
+    whole = device == "cpu" and samples.dtype == torch.float32 and not frozen
+    dense = plan_of(probe, samples.shape, loss) if whole else None
+    last = None if last is not None and f"{last}weight" in frozen else last
+    return Task(build, loss, classes, noise, batch_norms(probe), device, dense, last, frozen=frozen)
+
+
+def _frozen(module: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:
+    """The parameters that are not trained: those that a pattern names, and those that need no gradient."""
+    named = dict(module.named_parameters())
+    for pattern in patterns:
+        if not fnmatch.filter(named, pattern):
+            raise SpecError(
+                f"task.frozen = {pattern!r} names no parameter of the model; it has {', '.join(named)}"
+            )
+    frozen = {
+        name: value.detach().clone()
+        for name, value in named.items()
+        if not value.requires_grad or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    }
+    if len(frozen) == len(named):
+        raise SpecError("task.frozen leaves nothing of the model to be trained; freeze fewer parameters")
+    return frozen
 
 
 def _module(
@@ -180,11 +237,13 @@ def _called(
         return function(*given, **mine)
 
 
-def _check_model(task: Task, method: Method) -> None:
+def _check_goal(spec: Spec, classes: int) -> None:
+    goal = spec.evaluate.stop_at
+    if goal is not None and classes and not 0 < goal <= 1:
+        cure = f"; for {goal:g} % write {goal / 100:g}" if 1 < goal <= 100 else ""
+        raise SpecError(f"evaluate.stop_at must be an accuracy in (0, 1], got {goal:g}{cure}")
+
+
+def _check_batch(task: Task, method: Method) -> None:
     if task.batch_norms and method.batching is not None and method.batching.batch == 1:
         raise SpecError("[local] batch must be at least 2 for a model with BatchNorm, got 1")
-    if not method.takes_buffers and (task.batch_norms or task.init(Key.from_seed(0)).buffers):
-        raise SpecError(
-            "this method cannot learn a model with BatchNorm or other buffers, which only training sets; "
-            "use a model without, such as linear, logistic_ova or mlp"
-        )

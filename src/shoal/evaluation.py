@@ -28,7 +28,7 @@ def outputs_of(task: Task, weights: Weights, x: Tensor) -> Tensor:
         return torch.cat([task.forward(weights, piece)[0] for piece in torch.split(x, CHUNK)])
 
 
-class Judge:
+class Evaluator:
     """The loss, and the accuracy or the mean squared error, as they travel from a client.
 
     Clients that use one and the same model are judged by rows of its outputs on the whole test set, which

@@ -1,6 +1,6 @@
 """The only round loop.
 
-    admit -> select -> for each leg: dispatch -> exchange -> fold ... -> finish -> observe
+    admit -> select -> for each leg: dispatch -> exchange -> gate -> fold ... -> finish -> observe
 
 It knows no method, no selector, no engine: only their protocols.
 """
@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shoal.core.engine import Delivery, Engine, Work, stage
+from shoal.core.errors import StageError
+from shoal.core.gate import Gate
 from shoal.core.key import Key
 from shoal.core.method import Method
 from shoal.core.selector import Selector
 from shoal.core.task import Task
 from shoal.core.tree import all_finite
-from shoal.core.types import Acc, Cohort, Metrics, Reply, State, Version
-
-STAGED = 2  # legs of a round that always are exchanges; what a third sends is what the second sent
+from shoal.core.types import Acc, Cohort, Metrics, Moment, State, Version
+from shoal.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,10 @@ class Federation:
     method: Method
     selector: Selector
     engine: Engine
-    key: Key
+    key: Key  # of everything that is drawn
+    model_key: Key  # of initial values
     remembers: bool  # whether clients have a memory
+    min_replies: int = 1  # an exchange that brings fewer counts as if nobody had answered
 
 
 class Progress(NamedTuple):
@@ -57,80 +60,90 @@ class Round(NamedTuple):
 def start(federation: Federation) -> Progress:
     """Before the first round."""
     with stage("init", None, 0):
-        state = federation.method.init(federation.task, federation.key.fold("init"))
+        state = federation.method.init(federation.task, federation.model_key)
         return Progress(0, state, federation.selector.init(), {}, frozenset())
 
 
 def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round]:
     """One round."""
-    key = federation.key.fold("round", progress.round)
-    tally = Tally(federation.method.may_be_nonfinite)
+    key, round, tally = federation.key.fold("round", progress.round), progress.round, Tally()
     progress = _admit(federation, progress, key.fold("admit"), tally)
-    with stage("select", None, progress.round):
-        available = federation.engine.clients(progress.round)
-        cohort = federation.selector.select(progress.selector, available, key.fold("select"))
-        cohort = _ordered(federation.engine, cohort)
-        legs = federation.method.legs(progress.state, cohort)
-    progress = _legs(federation, progress, legs, key, tally)
-    record = Round(cohort.ids, tally.down, tally.up, tuple(tally.rejected), tally.means() | tally.metrics)
-    return progress._replace(round=progress.round + 1), record
+    with stage("select", None, round):
+        engine = federation.engine
+        moment = Moment(round, 0, False, key.fold("select"))
+        cohort = federation.selector.select(
+            progress.selector, engine.clients(round), engine.reports(round), moment
+        )
+        cohort = _ordered(engine, cohort)
+        legs = federation.method.legs(progress.state, cohort, moment._replace(key=key.fold("legs")))
+    walk = Walk(federation, progress, legs, key, tally)
+    engine.walk(walk)
+    record = Round(cohort.ids, tally.down, tally.up, tuple(tally.rejected), tally.recorded())
+    return walk.progress._replace(round=round + 1), record
 
 
-def _legs(
-    federation: Federation, progress: Progress, legs: tuple[Cohort, ...], key: Key, tally: Tally
-) -> Progress:
-    """One after another, unless the engine knows a shortcut."""
-    for leg, members in enumerate(legs):
-        if leg == STAGED and (done := _fused(federation, progress, legs, key, tally)):
-            return done
-        tally.next_leg()
-        progress = _leg(federation, progress, leg, members, key.fold("leg", leg), tally)
-    return progress
+class Walk:
+    """The legs of a round, one after another."""
 
+    def __init__(
+        self, federation: Federation, progress: Progress, legs: tuple[Cohort, ...], key: Key, tally: Tally
+    ) -> None:
+        self.legs, self.progress = legs, progress
+        self._federation, self._key, self._tally = federation, key, tally
+        self._leg = 0
 
-def _fused(
-    federation: Federation, progress: Progress, legs: tuple[Cohort, ...], key: Key, tally: Tally
-) -> Progress | None:
-    """After all legs of a round whose other ones would be like the last, if the engine can tell.
+    @property
+    def state(self) -> State:
+        """The server's, now."""
+        return self.progress.state
 
-    The record then says what they would have cost.
-    """
-    alike = all(cohort is legs[0] for cohort in legs)
-    if not alike or tally.rejected or federation.remembers or federation.selector.observes:
-        return None
-    rest = len(legs) - STAGED
-    with stage("fused", None, progress.round):
-        done = federation.engine.fused(legs[0], progress.state, key, rest)
-    if done is None:
-        return None
-    state, metrics = done
-    tally.repeat(rest)
-    tally.metrics.update(metrics)
-    return progress._replace(state=state)
+    @property
+    def complete(self) -> bool:
+        """Whether all replies so far were accepted."""
+        return not self._tally.rejected
+
+    def step(self) -> None:
+        """Play the next leg."""
+        leg, key = self._leg, self._key.fold("leg", self._leg)
+        moment = Moment(self.progress.round, leg, leg == len(self.legs) - 1, key.fold("server"))
+        self.progress = _leg(self._federation, self.progress, self.legs[leg], moment, key, self._tally)
+        self._leg += 1
+
+    def arrive(self, state: State, metrics: Metrics) -> None:
+        """Be at the end: what the legs left out would have sent is counted like the last leg's."""
+        self._tally.repeat(len(self.legs) - self._leg)
+        self._tally.metrics.update(metrics)
+        self.progress = self.progress._replace(state=state)
 
 
 def _leg(
-    federation: Federation, progress: Progress, leg: int, cohort: Cohort, key: Key, tally: Tally
+    federation: Federation, progress: Progress, cohort: Cohort, moment: Moment, key: Key, tally: Tally
 ) -> Progress:
-    method, task = federation.method, federation.task
-    with stage("dispatch", None, progress.round):
-        message = method.dispatch(task, progress.state, cohort, key.fold("dispatch"))
+    method, task, engine = federation.method, federation.task, federation.engine
+    with stage("dispatch", None, moment.round):
+        message = method.dispatch(task, progress.state, cohort, moment)
         acc = method.begin(progress.state, cohort)
-    accepted, selector, replies = dict(progress.accepted), progress.selector, 0
-    work = Work("update", progress.round, leg, progress.accepted)
-    for delivery in federation.engine.exchange(work, cohort, message, key):
-        for usable in tally.take(delivery):
-            with stage("fold", usable.clients[0], progress.round):
+    work = Work("update", moment.round, moment.leg, progress.accepted)
+    samples = dict(zip(cohort.ids, engine.samples(cohort.ids), strict=True))
+    gate = Gate(method, task, samples, work.version)
+    accepted, selector = dict(progress.accepted), progress.selector
+    tally.next_leg()
+    for delivery in engine.exchange(work, cohort, message, key):
+        for usable in tally.take(delivery, gate):
+            with stage("fold", usable.clients[0], moment.round):
                 acc = _fold(method, acc, usable)
                 selector = _observe(federation.selector, selector, usable)
             if federation.remembers:
-                accepted |= dict.fromkeys(usable.clients, (progress.round, leg))
-            replies += len(usable.clients)
-    progress = progress._replace(accepted=accepted, selector=selector)
-    if not replies:
+                accepted |= dict.fromkeys(usable.clients, work.version)
+    if tally.too_few(federation.min_replies):
+        acc = method.begin(progress.state, cohort)
+    else:
+        progress = progress._replace(accepted=accepted, selector=selector)
+    if not tally.replies and not moment.last:
         return progress
-    with stage("finish", None, progress.round):
-        state, metrics = method.finish(task, progress.state, acc, key.fold("finish"))
+    with stage("finish", None, moment.round):
+        state, metrics = method.finish(task, progress.state, acc, moment)
+    _check_finite(method, state, moment.round, tally)
     tally.metrics.update(metrics)
     return progress._replace(state=state)
 
@@ -151,23 +164,37 @@ def _observe(selector: Selector, state: Any, delivery: Delivery) -> Any:
     return state
 
 
+def _check_finite(method: Method, state: State, round: int, tally: Tally) -> None:
+    """A model that is no longer made of numbers ends the run: nothing good can come after it."""
+    for name, model in method.models(state).items():
+        if not all_finite(model):
+            called = f"the model {name}" if name else "the model"
+            raise StageError(
+                f"{called} of {type(method).__name__} is no longer finite after round {round + 1}, "
+                f"with {tally.replies} replies taken in and {len(tally.rejected)} refused; "
+                "a smaller local.lr may help, and so may a robust aggregator"
+            )
+
+
 def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -> Progress:
     """Ask clients that are new for their profiles, if the method or the selector wants them."""
-    method, selector = federation.method, federation.selector
+    method, selector, engine = federation.method, federation.selector, federation.engine
     if not (method.asks_profile or selector.asks_profile):
         return progress
-    new = [c for c in federation.engine.clients(progress.round) if c not in progress.known]
+    new = [c for c in engine.clients(progress.round) if c not in progress.known]
     work = Work("profile", progress.round, 0, progress.accepted)
     cohort = Cohort(tuple(new), {}, len(progress.known) + len(new))
+    gate = Gate(method, federation.task, dict.fromkeys(new, 0), work.version)
     answers = {
         usable.clients[0]: usable.reply.payload
-        for delivery in federation.engine.exchange(work, cohort, (), key)
-        for usable in tally.take(delivery)
+        for delivery in engine.exchange(work, cohort, (), key)
+        for usable in tally.take_profile(delivery, gate)
         if usable.reply is not None
     }
     with stage("admit", None, progress.round):
+        moment = Moment(progress.round, 0, False, key)
         return progress._replace(
-            state=method.admit(progress.state, {c: a["method"] for c, a in answers.items()}),
+            state=method.admit(progress.state, {c: a["method"] for c, a in answers.items()}, moment),
             selector=selector.admit(progress.selector, {c: a["selector"] for c, a in answers.items()}),
             known=progress.known | answers.keys(),
         )
@@ -179,76 +206,3 @@ def _ordered(engine: Engine, cohort: Cohort) -> Cohort:
         zip([-n for n in engine.samples(cohort.ids)], cohort.ids, range(len(cohort.ids)), strict=True)
     )
     return cohort.take([position for _, _, position in order])
-
-
-class Tally:
-    """What is counted during a round."""
-
-    def __init__(self, may_be_nonfinite: frozenset[str]) -> None:
-        self._unchecked = may_be_nonfinite
-        self.down = self.up = 0
-        self._before = (0, 0)  # this leg
-        self.rejected: list[tuple[int, str]] = []
-        self.metrics: dict[str, Any] = {}
-        self._sums: dict[str, tuple[float, float]] = {}
-
-    def next_leg(self) -> None:
-        """What comes is counted to a new leg."""
-        self._before = (self.down, self.up)
-
-    def repeat(self, legs: int) -> None:
-        """Count as much traffic again as in this leg, `legs` times."""
-        down, up = self._before
-        self.down, self.up = self.down + legs * (self.down - down), self.up + legs * (self.up - up)
-
-    def take(self, delivery: Delivery) -> list[Delivery]:
-        """Count a delivery; returns what of it can be used."""
-        self.down += delivery.bytes_down
-        self.up += delivery.bytes_up
-        reason = delivery.reason or refusal(delivery.reply, self._unchecked)
-        if reason and delivery.stacked and delivery.reply is not None:
-            usable = [
-                single
-                for single in delivery.singles()
-                if not self._refused(single, refusal(single.reply, self._unchecked))
-            ]
-        else:
-            usable = [] if self._refused(delivery, reason) else [delivery]
-        for accepted in usable:
-            self._sum(accepted.reply)
-        return usable
-
-    def _refused(self, delivery: Delivery, reason: str) -> bool:
-        if reason:
-            self.rejected += [(client, reason) for client in delivery.clients]
-        return bool(reason)
-
-    def _sum(self, reply: Reply | None) -> None:
-        assert reply is not None
-        weights = [1.0] if reply.weight is None else reply.weight.reshape(-1).tolist()
-        for name, values in reply.metrics.items():
-            total, summed = self._sums.get(name, (0.0, 0.0))
-            for weight, value in zip(weights, values.reshape(-1).tolist(), strict=True):
-                total, summed = total + weight * value, summed + weight
-            self._sums[name] = (total, summed)
-
-    def means(self) -> dict[str, Any]:
-        """The clients' metrics, averaged by their weights."""
-        return {name: total / weights for name, (total, weights) in self._sums.items() if weights}
-
-
-def refusal(reply: Reply | None, unchecked: frozenset[str] = frozenset()) -> str:
-    """Why a reply, or one in a block of replies, cannot be used; empty if all can.
-
-    `unchecked` names fields of the payload that may hold anything.
-    """
-    if reply is None:
-        return "no reply"
-    payload = reply.payload
-    if unchecked and hasattr(payload, "_asdict"):
-        payload = {name: value for name, value in payload._asdict().items() if name not in unchecked}
-    if not all_finite((payload, reply.weight)):
-        return "its numbers are not finite"
-    if reply.weight is not None and float(reply.weight.min()) < 0:
-        return f"its weight is negative: {float(reply.weight.min()):g}"
-    return ""

@@ -28,6 +28,7 @@ from shoal.loop import Progress, Round, advance, start
 from shoal.robustness import attackers_weight
 from shoal.spec import Spec, from_table, load_spec
 
+FAIRNESS = ("mean_client_", "worst_client_", "client_")  # how names of measures over clients begin
 Record = dict[str, Any]
 Watcher = Callable[[Record], None]  # told of every round as it ends
 
@@ -70,6 +71,8 @@ class Result:
             cohort = Cohort((client,), {}, len(self._setup.shards))
             message = message_for(federation.method.serve(progress.state, cohort), 0)
             memory = federation.engine.memory(client, progress.accepted.get(client))
+            if memory is None:
+                raise SpecError(f"client {client} keeps its model to itself; ask for the global one: model()")
             return federation.task.module(federation.method.local_model(memory.method, message))
         weights = federation.method.model(progress.state)
         if weights is None:
@@ -230,8 +233,8 @@ def as_record(round: int, judged: Mapping[str, Any], done: Round, seconds: float
     """A round as a line of the record."""
     return {
         "round": round,
-        **judged,
         **done.metrics,
+        **judged,
         "bytes_up": done.bytes_up,
         "bytes_down": done.bytes_down,
         "seconds": seconds,
@@ -253,18 +256,23 @@ def _reached(spec: Spec, record: Record) -> bool:
 def _save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mapping[int, Version]) -> None:
     engine = setup.federation.engine
     changed = {c: version for c, version in progress.accepted.items() if saved.get(c) != version}
-    memories = ((c, version, engine.memory(c, version)) for c, version in changed.items())
+    memories = (
+        (c, version, memory)
+        for c, version in changed.items()
+        if (memory := engine.memory(c, version)) is not None
+    )
     directory.save_checkpoint(progress, memories, environment())
 
 
 def _memory_sha256(setup: Setup, progress: Progress) -> str | None:
-    """A hash over all clients' memories; None where they have none."""
-    if not progress.accepted:
-        return None
-    digest = hashlib.sha256()
+    """A hash over all clients' memories; None where they have none, or keep them to themselves."""
+    digest, held = hashlib.sha256(), 0
     for client, version in sorted(progress.accepted.items()):
-        digest.update(f"{client}\0".encode() + to_bytes(setup.federation.engine.memory(client, version)))
-    return digest.hexdigest()
+        memory = setup.federation.engine.memory(client, version)
+        if memory is not None:
+            digest.update(f"{client}\0".encode() + to_bytes(memory))
+            held += 1
+    return digest.hexdigest() if held else None
 
 
 def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
@@ -273,7 +281,7 @@ def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
     judged = [r["accuracy"] for r in records if r.get("accuracy") is not None]
     kept = ("final_loss", "balanced_accuracy", "f1", "auc", "attack_success")
     measures = {name: last[name] for name in kept if name in last}
-    measures |= {name: value for name, value in last.items() if "client" in name}
+    measures |= {name: value for name, value in last.items() if name.startswith(FAIRNESS)}
     if "mse" in last:
         errors = [r["mse"] for r in records if r["mse"] is not None]
         scores: dict[str, Any] = {"final_mse": last["mse"], "min_mse": min(errors, default=None)}

@@ -7,10 +7,12 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import tomli_w
 
+from shoal.aggregators import AGGREGATORS
+from shoal.aggregators.aggregator import Aggregator
 from shoal.attacks import ATTACKS
 from shoal.codecs import CODECS
 from shoal.codecs.raw import Raw
@@ -35,19 +37,20 @@ from shoal.core.method import Method, Recipe
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.task import LossName
+from shoal.core.term import Term
 from shoal.data import DATASETS
 from shoal.data.partitions import PARTITIONS, Dirichlet
 from shoal.evaluation import MetricName
 from shoal.methods import METHODS
 from shoal.methods.fedavg import FedAvg
 from shoal.models import MODELS
-from shoal.parts import AGGREGATORS
-from shoal.parts.aggregators import Aggregator
-from shoal.parts.local import Sgd
-from shoal.parts.terms import TERMS, Term
 from shoal.privacy import PRIVACY
 from shoal.selectors import SELECTORS
 from shoal.selectors.uniform import Uniform
+from shoal.server import SERVERS
+from shoal.server.optimizer import ServerOptimizer
+from shoal.solver.sgd import Sgd
+from shoal.terms import TERMS
 
 METHOD = Catalogue("method", METHODS)
 DATASET = Catalogue("data set", DATASETS)
@@ -62,6 +65,7 @@ CATALOGUES: dict[Any, Catalogue] = {
     Privacy: Catalogue("privacy", PRIVACY),
     Term: Catalogue("term", TERMS),
     Aggregator: Catalogue("aggregator", AGGREGATORS),
+    ServerOptimizer: Catalogue("server optimizer", SERVERS),
 }
 
 PARTS = {
@@ -82,6 +86,7 @@ class TaskSpec:
     dataset: str = "mnist5k"
     model: str = "mlp"
     loss: LossName | None = None  # by default what suits the data set and the model
+    frozen: tuple[str, ...] = ()  # names of parameters that neither train nor travel; `*` stands for anything
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -91,7 +96,11 @@ class TaskSpec:
         for name in self.options:
             if name not in known:
                 raise unknown(
-                    f"task.{name}", name, {*known, "dataset", "model", "loss"}, "key", prefix="task."
+                    f"task.{name}",
+                    name,
+                    {*known, "dataset", "model", "loss", "frozen"},
+                    "key",
+                    prefix="task.",
                 )
         filled = {name: self.options.get(name, argument.default) for name, argument in known.items()}
         for name, value in filled.items():
@@ -108,12 +117,17 @@ class Evaluate:
     every: int = 1  # rounds; 0: only after the last one
     clients: int = 100  # a fixed sample of them, each with the model that it would use
     metrics: tuple[MetricName, ...] = ("accuracy", "balanced_accuracy", "f1", "auc")
-    stop_at: float | None = None  # end the run once the accuracy reaches this (a regression: the error)
+    stop_at: float | None = None  # end the run once the accuracy, in [0, 1], reaches this; or the error does
 
     def __post_init__(self) -> None:
         for name, value in (("every", self.every), ("clients", self.clients)):
             if value < 0:
                 raise SpecError(f"{name} must be at least 0, got {value}")
+        if self.stop_at is not None and not self.every:
+            raise SpecError(
+                f"stop_at = {self.stop_at:g} needs evaluations on the way, and every = 0 has one at the end; "
+                "set every = 1"
+            )
 
 
 @dataclass(frozen=True)
@@ -128,13 +142,39 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class Faults:
+    """What becomes of a round in which something goes wrong."""
+
+    on_error: Literal["stop", "refuse"] = "stop"  # an error at a client ends the run, or is a missing reply
+    min_replies: int = 1  # an exchange that brings fewer counts as if nobody had answered
+
+    def __post_init__(self) -> None:
+        if self.min_replies < 1:
+            raise SpecError(f"min_replies must be at least 1, got {self.min_replies}")
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Seeds of parts of a run; what is left out follows from `seed`."""
+
+    partition: int | None = None  # who holds what
+    model: int | None = None  # initial weights
+    order: int | None = None  # all else: who takes part, in which order samples come, what is noise
+
+    def __post_init__(self) -> None:
+        for name, value in (("partition", self.partition), ("model", self.model), ("order", self.order)):
+            if value is not None and value < 0:
+                raise SpecError(f"{name} must be at least 0, got {value}")
+
+
+@dataclass(frozen=True)
 class EngineSpec:
     """Where clients run."""
 
     name: Literal["local"] = "local"
     mode: Literal["auto", "serial", "block", "workers"] = "auto"
     workers: int = 0  # processes or threads; 0: as many as there are processors. It changes no number
-    exact: bool = False  # only modes whose bits are those of one client after another, on every engine
+    exact: bool = False  # accepted and without effect: all modes have the same bits
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -151,15 +191,19 @@ class Spec:
     task: TaskSpec = field(default_factory=TaskSpec)
     partition: Partition = field(default_factory=Dirichlet)
     method: Method | Recipe = field(default_factory=FedAvg)
-    selector: Selector = field(default_factory=Uniform)
+    selector: Selector = None  # type: ignore[assignment]  # until below: the method's own, or uniform
     codec: Codec = field(default_factory=Raw)
     attack: Attack | None = None
     privacy: Privacy | None = None
     evaluate: Evaluate = field(default_factory=Evaluate)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    faults: Faults = field(default_factory=Faults)
+    seeds: Seeds = field(default_factory=Seeds)
     engine: EngineSpec = field(default_factory=EngineSpec)
 
     def __post_init__(self) -> None:
+        if cast(Any, self.selector) is None:
+            object.__setattr__(self, "selector", SELECTORS[self.method.selector or "uniform"]())
         if self.seed < 0:
             raise SpecError(f"seed must be at least 0, got {self.seed}")
         if self.rounds < 1:
@@ -198,7 +242,8 @@ def from_table(table: Mapping[str, Any]) -> Spec:
         elif name not in ("method", "local"):
             argument = arguments(Spec)[name]
             if isinstance(value, dict):  # a part's own fields may be given without its name
-                value = {**tagged(argument.default, CATALOGUES), **value}
+                default = Uniform() if name == "selector" else argument.default
+                value = {**tagged(default, CATALOGUES), **value}
             values[name] = convert(value, argument.type, name, CATALOGUES)
     return Spec(**values)
 

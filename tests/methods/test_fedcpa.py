@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from shoal.aggregators.fedcpa import CriticalParameters, critical, likeness, normality
 from toy import KEY, setup
 
 from shoal.core.errors import SpecError
 from shoal.core.types import Cohort, Weights
 from shoal.loop import advance, start
-from shoal.parts.critical import CriticalParameters, critical, likeness, normality
 
 
 def test_the_most_and_the_least_important():

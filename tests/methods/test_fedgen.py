@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from shoal.core.term import Step
 from torch import nn
 from toy import KEY, blobs, play, played, same, setup, table
 
@@ -21,7 +22,6 @@ from shoal.parts.generator import (
     new_generator,
     teacher_loss,
 )
-from shoal.parts.terms import Step
 
 QUICK = {"name": "fedgen", "steps": 3}
 

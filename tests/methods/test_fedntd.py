@@ -3,6 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from shoal.parts.terms import NotTrue, Step
 from toy import KEY, blobs, played, same, setup, table
 
 import shoal
@@ -11,7 +12,6 @@ from shoal.core.engine import Work
 from shoal.core.tree import add
 from shoal.core.types import Cohort, ModelMessage
 from shoal.methods.fedntd import FedNTD
-from shoal.parts.terms import NotTrue, Step
 
 
 def term(outputs, sent, y, beta=1.0, tau=1.0, mask=None):

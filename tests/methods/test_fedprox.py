@@ -1,5 +1,6 @@
 import pytest
 import torch
+from shoal.parts.terms import Proximal, Step
 from toy import CURVATURES, OPTIMA, on_quadratics, play, setup
 
 from shoal import SpecError
@@ -7,7 +8,6 @@ from shoal.core.engine import Work
 from shoal.core.types import Cohort, Weights
 from shoal.loop import start
 from shoal.methods.fedprox import FedProx
-from shoal.parts.terms import Proximal, Step
 
 
 def drift(mu):

@@ -1,11 +1,11 @@
 import pytest
 import torch
+from shoal.methods.fltrust import levelled, trusted
+from shoal.parts.gathering import gram
 from toy import play, setup
 
 from shoal.core.errors import SpecError
 from shoal.loop import advance, start
-from shoal.methods.fltrust import levelled, trusted
-from shoal.parts.gathering import gram
 
 
 def counted(*rows):

@@ -1,11 +1,11 @@
 import pytest
 import torch
+from shoal.solver.sgd import Sgd
 from toy import CURVATURES, OPTIMA, on_quadratics, played, setup
 
 from shoal.core.errors import SpecError
 from shoal.core.types import Cohort, ModelMessage, Reply, Weights
 from shoal.methods.qfedavg import QFedAvg, QFedAvgReply, QFedAvgState
-from shoal.parts.local import Sgd
 
 
 def weights(value):

@@ -5,12 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from toy import KEY, played, setup
-
-from shoal.core.errors import SpecError
-from shoal.core.types import Cohort, Weights
-from shoal.loop import advance, start
-from shoal.parts import AGGREGATORS
 from shoal.parts.gathering import count_of, gram, squared_distances
 from shoal.parts.robust import (
     ClippedMean,
@@ -23,7 +17,13 @@ from shoal.parts.robust import (
     trimmed,
     weiszfeld,
 )
-from shoal.parts.trust import Similarity
+from shoal.aggregators.dsvd import Similarity
+from toy import KEY, played, setup
+
+from shoal.core.errors import SpecError
+from shoal.core.types import Cohort, Weights
+from shoal.loop import advance, start
+from shoal.parts import AGGREGATORS
 
 RULES = {
     "krum": Krum(f=0.2),

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from shoal.aggregators.similarity import FORMS, layer_weights, similarities
 from toy import KEY
 
 from shoal.parts.factors import Factors
-from shoal.parts.similarity import FORMS, layer_weights, similarities
 
 SHAPES = {"wide": (6, 9), "conv": (5, 2, 3, 3), "bias": (6,)}
 

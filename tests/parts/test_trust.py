@@ -1,9 +1,8 @@
 import pytest
 import torch
+from shoal.aggregators.similarity import Similarities
+from shoal.aggregators.dsvd import copies, quantile, shortened, softmax_weights, trusted, unusual
 from toy import KEY
-
-from shoal.parts.similarity import Similarities
-from shoal.parts.trust import copies, quantile, shortened, softmax_weights, trusted, unusual
 
 
 def doubles(*values):

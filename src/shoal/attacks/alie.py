@@ -19,9 +19,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import ClassVar
 
-from shoal.core.attack import Attack, in_unison
+from shoal.core.attack import Attack, Knows, in_unison
 from shoal.core.types import Context, Reply
 
 
@@ -29,14 +28,16 @@ from shoal.core.types import Context, Reply
 class Alie(Attack):
     """Attackers all return the mean of their updates, `z` deviations off."""
 
-    colludes: ClassVar[bool] = True
+    knows: Knows = "colluders"
 
     z: float | None = None  # by default as far as the numbers of clients and attackers allow
 
-    def lie(self, replies: Sequence[Reply], contexts: Sequence[Context], cohort: int) -> list[Reply]:
+    def lie(
+        self, replies: Sequence[Reply], contexts: Sequence[Context], known: Sequence[Reply], cohort: int
+    ) -> list[Reply]:
         """See `Attack`."""
         z = z_max(cohort, len(replies)) if self.z is None else self.z
-        return in_unison(replies, lambda x: x.mean(0) - z * x.std(0, correction=0))
+        return in_unison(replies, known, lambda x: x.mean(0) - z * x.std(0, correction=0))
 
 
 def z_max(clients: int, attackers: int) -> float:

@@ -8,16 +8,16 @@ mu is the mean of the attackers' own honest updates.
 A small epsilon is what deceives Krum and the median; the mean turns round at
 epsilon > (n - m) / m for m attackers among n clients.
 
-Departures: the paper's attackers know the honest clients' updates; here they know their own.
+Departures: the paper's attackers know the honest clients' updates; here they know their own, and
+`knows = "all"` makes them know the others'.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from shoal.core.attack import Attack, in_unison
+from shoal.core.attack import Attack, Knows, in_unison
 from shoal.core.types import Context, Reply
 
 
@@ -25,10 +25,12 @@ from shoal.core.types import Context, Reply
 class Ipm(Attack):
     """Attackers all return `-epsilon` times the mean of their updates."""
 
-    colludes: ClassVar[bool] = True
+    knows: Knows = "colluders"
 
     epsilon: float = 0.5
 
-    def lie(self, replies: Sequence[Reply], contexts: Sequence[Context], cohort: int) -> list[Reply]:
+    def lie(
+        self, replies: Sequence[Reply], contexts: Sequence[Context], known: Sequence[Reply], cohort: int
+    ) -> list[Reply]:
         """See `Attack`."""
-        return in_unison(replies, lambda x: -self.epsilon * x.mean(0))
+        return in_unison(replies, known, lambda x: -self.epsilon * x.mean(0))

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from shoal.core.attack import Attack, in_unison, target
+from shoal.core.attack import Attack, Knows, in_unison, target
 from shoal.core.tree import tensors
 from shoal.core.types import Context, Reply
 
@@ -39,15 +39,17 @@ DIRECTIONS: dict[Direction, Callable[[Tensor], Tensor]] = {
 class MinMax(Attack):
     """Attackers all return the mean of their updates, pushed as far as their own distances allow."""
 
-    colludes: ClassVar[bool] = True
+    knows: Knows = "colluders"
 
     direction: Direction = "std"
 
-    def lie(self, replies: Sequence[Reply], contexts: Sequence[Context], cohort: int) -> list[Reply]:
+    def lie(
+        self, replies: Sequence[Reply], contexts: Sequence[Context], known: Sequence[Reply], cohort: int
+    ) -> list[Reply]:
         """See `Attack`."""
         push = DIRECTIONS[self.direction]
-        gamma = reach([tensors(target(reply)) for reply in replies], push)
-        return in_unison(replies, lambda x: x.mean(0) + gamma * push(x))
+        gamma = reach([tensors(target(reply)) for reply in known], push)
+        return in_unison(replies, known, lambda x: x.mean(0) + gamma * push(x))
 
 
 def reach(updates: Sequence[Sequence[Tensor]], push: Callable[[Tensor], Tensor]) -> float:

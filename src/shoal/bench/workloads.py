@@ -15,8 +15,9 @@ from shoal.core.data import Shards
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.selector import Selector
+from shoal.core.types import Moment
 from shoal.methods.fedavg import FedAvg
-from shoal.parts.local import Sgd
+from shoal.solver.sgd import Sgd
 from shoal.spec import MODEL, Spec, from_table
 
 
@@ -89,7 +90,8 @@ class Workload:
 
 def _cohort(selector: Selector, clients: int, key: Key, round: int) -> tuple[int, ...]:
     """The clients that Shoal's loop selects in this round, so that all contestants do the same work."""
-    return selector.select(selector.init(), range(clients), key.fold("round", round).fold("select")).ids
+    moment = Moment(round, 0, False, key.fold("round", round).fold("select"))
+    return selector.select(selector.init(), range(clients), {}, moment).ids
 
 
 def _fedavg(

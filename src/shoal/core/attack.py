@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from shoal.core.key import Key
 from shoal.core.tree import tree_map
 from shoal.core.types import Context, Reply, Tree
 
+Knows = Literal["own", "colluders", "all"]  # whose honest replies attackers see before they answer
 USUAL = 0.1  # of the clients attack where the spec does not say how many
 
 
@@ -27,12 +28,11 @@ class Attack(ABC):  # noqa: B024  # each attack overrides the half it needs
     every method, codec and engine. A field of its own follows those that all attacks have.
     """
 
-    colludes: ClassVar[bool] = False  # whether attackers need to see one another's honest replies
-
     fraction: float | None = None  # of the population that attacks; a tenth if nothing is said
     attackers: tuple[int, ...] | None = None  # or who they are
     first: int = 1  # the round of the first attack, counted from 1
     last: int | None = None  # and of the last one; none: to the end
+    knows: Knows = "own"
 
     def __post_init__(self) -> None:
         if self.fraction is not None and self.attackers is not None:
@@ -84,10 +84,13 @@ class Attack(ABC):  # noqa: B024  # each attack overrides the half it needs
         """What one attacker answers in place of its honest reply."""
         return reply
 
-    def lie(self, replies: Sequence[Reply], contexts: Sequence[Context], cohort: int) -> list[Reply]:
-        """What the attackers of an exchange answer, given the honest replies of all of them.
+    def lie(
+        self, replies: Sequence[Reply], contexts: Sequence[Context], known: Sequence[Reply], cohort: int
+    ) -> list[Reply]:
+        """What the attackers of an exchange answer in place of their honest replies.
 
-        `cohort` is how many clients take part in all. Attacks that do not collude need only `forge`.
+        `known` are the honest replies that they see, their own first; the field `knows` says whose. `cohort`
+        is how many clients take part in all. An attack for one attacker alone needs only `forge`.
         """
         return [self.forge(reply, context) for reply, context in zip(replies, contexts, strict=True)]
 
@@ -108,15 +111,17 @@ def altered(reply: Reply, change: Callable[[Tensor], Tensor]) -> Reply:
     return with_target(reply, tree_map(one, target(reply)))
 
 
-def in_unison(replies: Sequence[Reply], change: Callable[[Tensor], Tensor]) -> list[Reply]:
-    """All with the same update: `change` makes it, tensor by tensor, from those of all, [attackers, ...]."""
+def in_unison(
+    replies: Sequence[Reply], known: Sequence[Reply], change: Callable[[Tensor], Tensor]
+) -> list[Reply]:
+    """All with the same update: `change` makes it, tensor by tensor, from those known, [known, ...]."""
 
     def together(*leaves: Tree) -> Tree:
         if not _is_floating(leaves[0]):
             return leaves[0]
         return change(torch.stack(leaves).double()).to(leaves[0].dtype)
 
-    common = tree_map(together, *(target(reply) for reply in replies))
+    common = tree_map(together, *(target(reply) for reply in known))
     return [with_target(reply, tree_map(_either, target(reply), common)) for reply in replies]
 
 

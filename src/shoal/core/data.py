@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class Dataset:
     """A data set in memory. `classes = 0` says that it is a regression."""
 
     name: str
-    x_train: Tensor  # [n, *shape] float32
+    x_train: Tensor  # [n, *shape] of any number format: float32 for most models, int64 for tokens
     y_train: Tensor  # [n] int64 labels, or [n] float32 targets
     x_test: Tensor
     y_test: Tensor
@@ -40,13 +40,12 @@ class Dataset:
         """Raise `SpecError` if the arrays do not fit together."""
         for part in ("train", "test"):
             x, y = getattr(self, f"x_{part}"), getattr(self, f"y_{part}")
+            if not isinstance(x, Tensor):
+                raise SpecError(f"x_{part} of data set {self.name} must be a tensor, got {type(x).__name__}")
             wanted = torch.int64 if self.classes else torch.float32
-            for name, value, dtype in ((f"x_{part}", x, torch.float32), (f"y_{part}", y, wanted)):
-                if not isinstance(value, Tensor) or value.dtype != dtype:
-                    found = value.dtype if isinstance(value, Tensor) else type(value).__name__
-                    raise SpecError(
-                        f"{name} of data set {self.name} must be a tensor of {dtype}, got {found}"
-                    )
+            if not isinstance(y, Tensor) or y.dtype != wanted:
+                found = y.dtype if isinstance(y, Tensor) else type(y).__name__
+                raise SpecError(f"y_{part} of data set {self.name} must be a tensor of {wanted}, got {found}")
             if len(x) != len(y) or not len(x):
                 raise SpecError(f"data set {self.name} has {len(x)} samples and {len(y)} labels to {part}")
             if self.classes and not 0 <= int(y.min()) <= int(y.max()) < self.classes:
@@ -105,19 +104,13 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Data:
-    """The samples of one client, or of a block of clients: rows of arrays that all share.
-
-    What a block computes has a leading client axis (`stacked`); what one client computes has none.
-    """
+    """The samples of one client: rows of arrays that all share."""
 
     x: Tensor
     y: Tensor
-    rows: np.ndarray  # int64: which of the arrays' rows are held, client after client
-    counts: np.ndarray  # [clients] int64
+    rows: np.ndarray  # [count] int64: which of the arrays' rows are held
     plan: Plan
     classes: int
-    stacked: bool = False
-    threads: int = 1  # that may work on a block, each on clients of its own
 
     @property
     def count(self) -> int:
@@ -126,13 +119,12 @@ class Data:
 
     @property
     def weight(self) -> Tensor:
-        """[] or [clients] float64: the numbers of samples."""
-        weights = torch.from_numpy(self.counts).double()
-        return weights if self.stacked else weights[0]
+        """[] float64: the number of samples."""
+        return torch.tensor(self.count, dtype=torch.float64)
 
     @property
     def train(self) -> Iterator[Batch]:
-        """The scheduled batches of one client, in order."""
+        """The scheduled batches, in order."""
         rows = torch.from_numpy(self.rows)[torch.from_numpy(self.plan.order)]
         for first, last in pairwise(self.plan.step_ptr.tolist()):
             yield Batch(self.x[rows[first:last]], self.y[rows[first:last]])
@@ -157,7 +149,7 @@ class Data:
 class Plan(NamedTuple):
     """Which samples each training step takes, step after step, client after client."""
 
-    order: np.ndarray  # int64: positions in `Data.rows`
+    order: np.ndarray  # int64: positions among the rows held, those of all clients in a row
     step_ptr: np.ndarray  # [steps + 1] int64: where each step begins in `order`
     client_ptr: np.ndarray  # [clients + 1] int64: where each client begins among the steps
 
@@ -165,26 +157,58 @@ class Plan(NamedTuple):
 NO_PLAN = Plan(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(2, np.int64))
 
 
+class Block(NamedTuple):
+    """The scheduled samples of several clients, client after client, as kernels take them."""
+
+    x: Tensor
+    y: Tensor
+    rows: np.ndarray  # int64: which of the arrays' rows each step takes, step after step
+    step_ptr: np.ndarray  # [steps + 1] int64: where each step begins in `rows`
+    client_ptr: np.ndarray  # [clients + 1] int64: where each client begins among the steps
+    counts: np.ndarray  # [clients] int64: how many samples each holds
+
+    @classmethod
+    def of(cls, held: Sequence[Data]) -> Block:
+        """What these clients hold, each with its own plan."""
+        x, y, begins = held[0].x, held[0].y, [0] * len(held)
+        if any(data.x is not x for data in held):  # attackers have samples of their own
+            x, y = torch.cat([data.x for data in held]), torch.cat([data.y for data in held])
+            begins = np.cumsum([0, *(len(data.x) for data in held)]).tolist()
+        lengths = np.concatenate([np.diff(data.plan.step_ptr) for data in held])
+        return cls(
+            x,
+            y,
+            np.concatenate([b + data.rows[data.plan.order] for b, data in zip(begins, held, strict=False)]),
+            _running(lengths),
+            _running(np.array([len(data.plan.step_ptr) - 1 for data in held])),
+            np.array([data.count for data in held]),
+        )
+
+
 def schedule(counts: np.ndarray, batching: Batching, words: np.ndarray, *, full: bool) -> Plan:
     """Every epoch a new order, cut into batches. `words` [clients, 2] are those of the clients' keys.
 
     The last batch of an epoch may be smaller. With `full` it is filled up from the start of the same order,
-    because a batch of one sample has no variance for a normalisation layer to divide by.
+    because a batch of one sample has no variance for a normalisation layer to divide by; no batch is larger
+    than what its client holds.
     """
-    batch, epochs = batching
+    epochs = batching.epochs
+    batch = np.minimum(batching.batch, np.maximum(counts, 1))  # [clients]
     order = permutations(words, counts, epochs)
     begins = np.repeat(np.cumsum(counts) - counts, counts * epochs)
     steps = -(-counts // batch)
     client_ptr = _running(steps * epochs)
-    sizes = np.full(client_ptr[-1], batch, np.int64)
-    rest = counts - (steps - 1) * batch
+    sizes = np.repeat(batch, steps * epochs)
     if full:
         order, begins = (
             _filled(order, counts, epochs, steps * batch),
             np.repeat(np.cumsum(counts) - counts, steps * batch * epochs),
         )
     else:
-        sizes[np.cumsum(np.repeat(steps, epochs)) - 1] = np.repeat(rest, epochs)
+        rest = counts - (steps - 1) * batch
+        trains = steps > 0
+        ends = np.cumsum(np.repeat(steps[trains], epochs)) - 1
+        sizes[ends] = np.repeat(rest[trains], epochs)
     return Plan(order + begins, _running(sizes), client_ptr)
 
 
@@ -198,32 +222,3 @@ def _filled(order: np.ndarray, counts: np.ndarray, epochs: int, wanted: np.ndarr
 def _running(sizes: np.ndarray) -> np.ndarray:
     """0, and the running sum."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
-
-
-class LaneBatch(NamedTuple):
-    """One training step of a client inside a block, padded to the block's common shape."""
-
-    x: Tensor
-    y: Tensor
-    mask: Tensor  # [batch] float32: 1 for samples, 0 for padding
-    noise: Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """One client's samples as `vmap` sees them: of one shape for all clients of the block."""
-
-    x: Tensor
-    y: Tensor
-    rows: Tensor  # [steps, batch] int64
-    mask: Tensor  # [steps, batch] float32
-    noise: Mapping[str, Tensor]  # each [steps, batch, ...]
-    weight: Tensor  # [] float64
-
-    @property
-    def train(self) -> Iterator[LaneBatch]:
-        """The scheduled batches, in order."""
-        for step in range(self.rows.shape[0]):
-            rows = self.rows[step]
-            noise = {name: value[step] for name, value in self.noise.items()}
-            yield LaneBatch(self.x[rows], self.y[rows], self.mask[step], noise)

@@ -1,4 +1,4 @@
-"""The two ways in which Shoal fails: the user can cure one, a developer the other."""
+"""The ways in which Shoal fails: the user can cure one, a developer another, and the third is no failure."""
 
 
 class SpecError(ValueError):
@@ -7,3 +7,7 @@ class SpecError(ValueError):
 
 class StageError(RuntimeError):
     """Something broke inside a stage of a round. The message names the stage, the client and the round."""
+
+
+class DeclinedError(Exception):
+    """A client cannot do what it is asked. The message, which is the reason, is recorded; the run goes on."""

@@ -3,19 +3,21 @@
 A method is a frozen dataclass of hyper-parameters. What the server remembers is its `State`, what a client
 remembers its `Memory`; both are passed in and returned, and nothing else is remembered. A round is
 
-    legs -> for each leg: dispatch -> client_update, upload (at each client) -> fold ... -> finish
+    legs -> for each leg: dispatch -> client_update, upload (at each client) -> received, fold ... -> finish
 
-with one leg unless `legs` says otherwise.
+with one leg unless `legs` says otherwise. The client's functions are written and run for one client.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from shoal.core.codec import Codec
 from shoal.core.data import Batching, Data
 from shoal.core.key import Key
+from shoal.core.selector import Selector
 from shoal.core.task import Task
 from shoal.core.tree import row
 from shoal.core.types import (
@@ -25,6 +27,7 @@ from shoal.core.types import (
     Memory,
     Metrics,
     ModelMessage,
+    Moment,
     Reply,
     Setting,
     State,
@@ -34,21 +37,24 @@ from shoal.core.types import (
 )
 
 
+class Axes(NamedTuple):
+    """What else a run is made of."""
+
+    selector: Selector
+    codec: Codec
+    population: int
+
+
 class Method(ABC):
     """One federated algorithm, server and client."""
 
-    remembers: ClassVar[bool] = False  # whether clients have a memory
-    keeps: ClassVar[bool] = True  # whether `fold` holds on to a reply after it has returned
-    maps: ClassVar[bool] = False  # whether `client_update` runs under `vmap`: it only trains, on `data.train`
-    asks_profile: ClassVar[bool] = False  # whether clients are profiled when they arrive
-    needs_exact: ClassVar[str] = ""  # what a lossy codec would break, if anything
-    # fields of the payload that `fold` checks itself
-    may_be_nonfinite: ClassVar[frozenset[str]] = frozenset()
-    takes_buffers: ClassVar[bool] = True  # whether it can learn a model with BatchNorm or other buffers
     selector: ClassVar[str] = ""  # the name of the one that it needs, where a spec names none
 
-    def check(self, task: Task) -> None:  # noqa: B027  # most methods suit every task
-        """Raise `SpecError` if this task cannot be learned so."""
+    def check(self, task: Task, axes: Axes) -> None:  # noqa: B027  # most methods suit every run
+        """Raise `SpecError` if it cannot work so, warn if something that it assumes does not hold.
+
+        The server calls it before the first round. Its task has `root`, if the server holds samples.
+        """
 
     # ---- server
 
@@ -56,13 +62,24 @@ class Method(ABC):
     def init(self, task: Task, key: Key) -> State:
         """The state before the first round."""
 
-    def legs(self, state: State, cohort: Cohort) -> tuple[Cohort, ...]:
-        """The cohort of each leg; may add settings. One leg for all unless a method chains its clients."""
+    def legs(self, state: State, cohort: Cohort, moment: Moment) -> tuple[Cohort, ...]:
+        """The cohort of each leg; may add settings. One leg for all unless a method chains its clients.
+
+        `moment` is that of the first leg.
+        """
         return (cohort,)
 
     @abstractmethod
-    def dispatch(self, task: Task, state: State, cohort: Cohort, key: Key) -> Tree:
+    def dispatch(self, task: Task, state: State, cohort: Cohort, moment: Moment) -> Tree:
         """The message: a NamedTuple whose fields are shared, or `PerClient`."""
+
+    def expects(self, task: Task, sent: Tree) -> Mapping[str, Tree]:
+        """What the fields of a reply's payload must be like, by name: a tree of tensors, or of `Like`.
+
+        A reply that is not so is refused before `fold` sees it. Fields that are not named here are looked at
+        for numbers that are not finite only; but `update`, if there is one, must be like the model sent.
+        """
+        return {}
 
     @abstractmethod
     def begin(self, state: State, cohort: Cohort) -> Acc:
@@ -79,11 +96,11 @@ class Method(ABC):
         return acc
 
     @abstractmethod
-    def finish(self, task: Task, state: State, acc: Acc, key: Key) -> tuple[State, Metrics]:
-        """The state after the leg; called only if at least one reply was accepted."""
+    def finish(self, task: Task, state: State, acc: Acc, moment: Moment) -> tuple[State, Metrics]:
+        """The state after the leg. On the last leg it is called even if no reply was accepted."""
 
-    def fused(
-        self, task: Task, state: State, data: Mapping[int, Data], key: Key, legs: int
+    def shortcut(
+        self, task: Task, state: State, data: Mapping[int, Data], legs: int, threads: int
     ) -> tuple[State, Metrics] | None:
         """What `legs` further legs with these clients would lead to, to the bit, without exchanging anything.
 
@@ -92,14 +109,9 @@ class Method(ABC):
         """
         return None
 
-    def admit(self, state: State, profiles: Mapping[int, Tree]) -> State:
+    def admit(self, state: State, profiles: Mapping[int, Tree], moment: Moment) -> State:
         """Take note of newcomers and what they told of themselves."""
         return state
-
-    @property
-    def root_samples(self) -> int:
-        """How many clean samples of its own the server needs; they are `task.root` in `finish`."""
-        return 0
 
     @abstractmethod
     def model(self, state: State) -> Weights | None:
@@ -114,20 +126,26 @@ class Method(ABC):
         """The message from which each client makes the model that it should use."""
         return ModelMessage(self.model(state))  # type: ignore[arg-type]  # methods without one override this
 
-    # ---- client, written for one client
+    # ---- client, for one client
 
     @property
     def batching(self) -> Batching | None:
         """How a client's samples are dealt into batches; None for a method that does not train."""
         return None
 
+    @property
+    def remembers(self) -> bool:
+        """Whether clients have a memory: those of a method that says how it begins."""
+        return overridden(self, Method, "client_init")
+
+    @property
+    def asks_profile(self) -> bool:
+        """Whether clients are profiled when they arrive: if the method says how."""
+        return overridden(self, Method, "profile")
+
     def client_init(self, task: Task, key: Key) -> Memory:
         """The memory of a client that never took part. `key` is the one that `init` gets."""
         return ()
-
-    def broadcasts(self, task: Task) -> bool:
-        """Whether `client_update` runs for a block of clients as it stands, by the rules of broadcasting."""
-        return False
 
     @abstractmethod
     def client_update(
@@ -139,14 +157,23 @@ class Method(ABC):
         """What of the reply travels."""
         return reply
 
+    def received(self, reply: Reply, sent: Tree) -> Reply:
+        """The inverse of `upload`, at the server, before anybody else sees the reply."""
+        return reply
+
     def profile(self, task: Task, data: Data, key: Key) -> Tree:
-        """What a newcomer tells of itself, if `asks_profile`."""
+        """What a newcomer tells of itself. Override it, and `admit` is told."""
         return ()
 
     def local_model(self, memory: Memory, message: Tree) -> Weights:
         """The model that a client uses, given its memory and what `serve` sent."""
         model: Weights = message.model
         return model
+
+
+def overridden(part: Any, protocol: type, name: str) -> bool:
+    """Whether a part has its own version of a function of its protocol."""
+    return getattr(type(part), name) is not getattr(protocol, name)
 
 
 class Recipe(ABC):

@@ -55,19 +55,21 @@ class Live:
     rounded copies, which the model computes with. Normalisation layers stay in float32.
     """
 
-    def __init__(self, module: nn.Module, noise: Collection[str], dtype: torch.dtype) -> None:
+    def __init__(
+        self, module: nn.Module, noise: Collection[str], frozen: Collection[str], dtype: torch.dtype
+    ) -> None:
         convolves = any(isinstance(part, nn.Conv2d) for part in module.modules())
         self._layout = torch.channels_last if convolves else torch.contiguous_format
         self.module: nn.Module = module.to(memory_format=self._layout)  # type: ignore[call-overload]
         self._noise = {name: module.get_submodule(name.rpartition(".")[0]) for name in noise}
-        self.values: dict[str, Tensor] = dict(module.named_parameters())
+        self.values: dict[str, Tensor] = dict(_trained(module, frozen))
         self._dtype = dtype
         if dtype != torch.float32:
             self.values = {name: value.detach().clone() for name, value in self.values.items()}
             for part in module.modules():
                 if isinstance(part, nn.Linear | nn.Conv2d):
                     part.to(dtype)
-        self.leaves = dict(module.named_parameters())
+        self.leaves = _trained(module, frozen)
         self.buffers = {name: value for name, value in module.named_buffers() if name not in noise}
 
     def load(self, weights: Weights) -> None:
@@ -91,8 +93,13 @@ class Live:
             x = x.contiguous(memory_format=self._layout)
         if self._dtype == torch.float32:
             return self.module(x)  # type: ignore[no-any-return]
-        outputs: Tensor = self.module(x.to(self._dtype))
+        outputs: Tensor = self.module(x.to(self._dtype) if x.is_floating_point() else x)
         return outputs.float()
+
+
+def _trained(module: nn.Module, frozen: Collection[str]) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, by name."""
+    return {name: value for name, value in module.named_parameters() if name not in frozen}
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,8 @@ class Task:
     device: str = "cpu"
     dense: DensePlan | None = None  # set where the compiled kernels can train the model
     last: str | None = None  # how names of the last linear layer's parameters begin; None: there is none
-    root: Data | None = None  # clean samples of the server's own, for methods that ask for them
+    root: Callable[[int], Data] | None = None  # so many samples of the server's own, where it holds any
+    frozen: Mapping[str, Tensor] = field(default_factory=dict)  # parameters that neither train nor travel
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
     _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -115,26 +123,32 @@ class Task:
     def __post_init__(self) -> None:
         with Key.from_seed(0).seeded():
             module = self.build().to(self.device)
+        for name, value in self.frozen.items():
+            module.get_parameter(name).requires_grad_(False).copy_(value)
         modules = {True: module.train(), False: copy.deepcopy(module).eval()}
         object.__setattr__(self, "_modules", modules)
-        object.__setattr__(self, "_shapes", {name: p.shape for name, p in module.named_parameters()})
+        shapes = {name: value.shape for name, value in _trained(module, self.frozen).items()}
+        object.__setattr__(self, "_shapes", shapes)
 
     @property
     def shapes(self) -> dict[str, torch.Size]:
-        """The parameters' shapes, in the model's order."""
+        """The shapes of the parameters that are trained, in the model's order."""
         return self._shapes
 
     def live(self, dtype: torch.dtype) -> Live:
         """The one resident copy of the model that training happens in: nothing is allocated for a client."""
         if dtype not in self._live:
-            self._live[dtype] = Live(copy.deepcopy(self._modules[True]), self.noise_shapes, dtype)
+            self._live[dtype] = Live(
+                copy.deepcopy(self._modules[True]), self.noise_shapes, self.frozen, dtype
+            )
         return self._live[dtype]
 
     def init(self, key: Key) -> Weights:
         """Initial weights, drawn from the key."""
         with key.seeded():
             module = self.build().to(self.device)
-        params = {name: value.detach().clone() for name, value in module.named_parameters()}
+        trained = _trained(module, self.frozen)
+        params = {name: value.detach().clone() for name, value in trained.items()}
         buffers = {
             name: value.clone() for name, value in module.named_buffers() if name not in self.noise_shapes
         }
@@ -147,7 +161,8 @@ class Task:
 
         Arguments are left as they are.
         """
-        x = x.to(next(iter(weights.params.values())).dtype)
+        if x.is_floating_point():
+            x = x.to(next(iter(weights.params.values())).dtype)
         if train and weights.buffers:
             weights = weights._replace(
                 buffers={name: value.clone() for name, value in weights.buffers.items()}
@@ -167,7 +182,7 @@ class Task:
         return found[0]
 
     def head(self, params: Mapping[str, Tensor], features: Tensor) -> Tensor:
-        """[n, heads]: the outputs of the last layer; with stacked parameters [clients, n, heads]."""
+        """[n, heads]: the outputs of the last layer; with parameters of several models [models, n, heads]."""
         outputs = features @ params[f"{self._last}weight"].mT
         bias = params.get(f"{self._last}bias")
         return outputs if bias is None else outputs + bias.unsqueeze(-2)
@@ -220,5 +235,5 @@ class Task:
     def module(self, weights: Weights) -> nn.Module:
         """An ordinary module in evaluation mode that holds these weights."""
         module = copy.deepcopy(self._modules[False])
-        module.load_state_dict({**weights.params, **weights.buffers}, strict=True)
+        module.load_state_dict({**self.frozen, **weights.params, **weights.buffers}, strict=True)
         return module

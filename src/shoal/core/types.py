@@ -56,6 +56,18 @@ class PerClient(NamedTuple):
     rows: Sequence[Tree]
 
 
+class Moment(NamedTuple):
+    """What a server function is told besides its state: when it is, and the source of its randomness.
+
+    `dispatch` and `finish` of a leg are told the same one. Rounds and legs are counted from 0.
+    """
+
+    round: int
+    leg: int
+    last: bool  # whether this is the last leg of the round
+    key: Key
+
+
 class Context(NamedTuple):
     """What a client is told besides its message, and the source of all its randomness."""
 
@@ -70,7 +82,7 @@ class Reply(NamedTuple):
 
     payload: Tree
     weight: Tensor | None  # [] float64: the number of samples behind it
-    metrics: Mapping[str, Tensor]  # scalars; the loop records their means over the cohort
+    metrics: Mapping[str, Tensor]  # scalars; their means over the cohort are recorded as `clients.NAME`
 
 
 class ModelMessage(NamedTuple):

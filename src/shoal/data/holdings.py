@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.data import NO_PLAN, Batching, Data, Dataset, Shards, schedule
-from shoal.core.engine import Holdings
+from shoal.core.client import ClientData
+from shoal.core.data import NO_PLAN, Batching, Block, Data, Dataset, Shards, schedule
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 
@@ -18,7 +18,7 @@ TEST_SAMPLES = 100  # that a client's model is judged on, where the test set has
 
 
 @dataclass(frozen=True)
-class Simulated(Holdings):
+class Simulated(ClientData):
     """A data set that was dealt to clients.
 
     A client's test samples are dealt in the proportions of its own training labels; where the data set
@@ -30,29 +30,27 @@ class Simulated(Holdings):
     key: Key
 
     def train(self, client: int, batching: Batching | None, key: Key, *, full: bool) -> Data:
-        """See `Holdings`."""
-        rows = self.shards.indices(client)
-        counts = np.array([len(rows)])
-        plan = NO_PLAN if batching is None else schedule(counts, batching, key.array[None], full=full)
-        return Data(self.dataset.x_train, self.dataset.y_train, rows, counts, plan, self.dataset.classes)
+        """See `ClientData`."""
+        rows, plan = self.shards.indices(client), NO_PLAN
+        if batching is not None:
+            plan = schedule(np.array([len(rows)]), batching, key.array[None], full=full)
+        return Data(self.dataset.x_train, self.dataset.y_train, rows, plan, self.dataset.classes)
 
-    def block(self, clients: Sequence[int], batching: Batching, words: np.ndarray, threads: int) -> Data:
-        """See `Holdings`."""
+    def block(self, clients: Sequence[int], batching: Batching, words: np.ndarray) -> Block:
+        """See `ClientData`."""
         rows, counts = self.shards.many(clients)
         plan = schedule(counts, batching, words, full=False)
-        return Data(
+        return Block(
             self.dataset.x_train,
             self.dataset.y_train,
-            rows,
+            rows[plan.order],
+            plan.step_ptr,
+            plan.client_ptr,
             counts,
-            plan,
-            self.dataset.classes,
-            stacked=True,
-            threads=threads,
         )
 
     def test(self, client: int) -> Data:
-        """See `Holdings`."""
+        """See `ClientData`."""
         generator = self.key.fold("test", client).numpy()
         if self.dataset.groups_train is not None and self.dataset.groups_test is not None:
             homes = np.unique(self.dataset.groups_train[self.shards.indices(client)])
@@ -64,7 +62,7 @@ class Simulated(Holdings):
         return self._tested(_deal(self.dataset.y_test, shares, generator))
 
     def common(self, client: int) -> Data:
-        """See `Holdings`."""
+        """See `ClientData`."""
         generator = self.key.fold("common", client).numpy()
         total = len(self.dataset.y_test)
         return self._tested(generator.choice(total, min(TEST_SAMPLES, total), replace=False))
@@ -75,19 +73,11 @@ class Simulated(Holdings):
         if count > total:
             raise SpecError(f"root must be at most {total}, the number of training samples, got {count}")
         rows = np.sort(self.key.fold("root").numpy().choice(total, count, replace=False))
-        counts = np.array([count])
-        return Data(self.dataset.x_train, self.dataset.y_train, rows, counts, NO_PLAN, self.dataset.classes)
+        return Data(self.dataset.x_train, self.dataset.y_train, rows, NO_PLAN, self.dataset.classes)
 
     def _tested(self, rows: np.ndarray) -> Data:
-        counts = np.array([len(rows)])
-        return Data(
-            self.dataset.x_test,
-            self.dataset.y_test,
-            rows.astype(np.int64),
-            counts,
-            NO_PLAN,
-            self.dataset.classes,
-        )
+        dataset = self.dataset
+        return Data(dataset.x_test, dataset.y_test, rows.astype(np.int64), NO_PLAN, dataset.classes)
 
 
 def _deal(labels: Tensor, shares: np.ndarray, generator: np.random.Generator) -> np.ndarray:

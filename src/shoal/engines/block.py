@@ -1,30 +1,43 @@
-"""Blocks of clients at once.
+"""Blocks of clients whose training is one call of the solver's kernels.
 
-Where the compiled kernels train the model, a block is one call of the method's own `client_update` on
-stacked data, to the same bits as one client after another. Elsewhere `vmap` maps it over the clients, to
-the same numbers within rounding. A block holds consecutive members of the cohort with equal settings, and
-its size depends on the model alone.
+A client's work is that of one client, with its own key and setting; only where it hands over how its
+training starts do clients wait for one another. A kernel's bits do not depend on a client's neighbours, so
+a block has the bits of one client after another. What the kernels do not train is trained in turn.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from shoal.core.client import ClientSide, Visit
 from shoal.core.codec import Packet
-from shoal.core.engine import TRAINING, ClientSide, Delivery, Memory, Outbox, Work, stage
+from shoal.core.data import Block, Data
+from shoal.core.engine import TRAINING, Delivery, Memory, Verb, Work, stage
 from shoal.core.key import Key
-from shoal.core.tree import row, stack, tree_map
-from shoal.core.types import Cohort, Context, PerClient, Reply, Tree
-from shoal.engines.lanes import mapped_update
+from shoal.core.method import Method, overridden
+from shoal.core.outbox import Outbox
+from shoal.core.training import Course, Start, Trained, TrainedBlock, Training, in_courses, is_plain
+from shoal.core.tree import row, tree_map
+from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree
 from shoal.engines.memory import MemoryStore
-from shoal.engines.serial import Serial
+from shoal.engines.serial import Serial, delivered
 
 LARGEST_BLOCK = 256  # clients
 LARGEST_STACK = 2**24  # parameters of all clients of a block together
+
+Mail = Sequence[tuple[Packet, Tree, int]]
+
+
+def trains_in_blocks(side: ClientSide) -> bool:
+    """Whether blocks of clients are trained faster than one client after another."""
+    method = side.method
+    return isinstance(method, Training) and in_courses(method) and method.local.fits(side.task, method.terms)
 
 
 class Blocks:
@@ -33,116 +46,160 @@ class Blocks:
     def __init__(self, side: ClientSide, store: MemoryStore, threads: int) -> None:
         self._side, self._store, self._threads = side, store, threads
         self._serial = Serial(side, store)
-        self._fused = side.method.broadcasts(side.task)
-        self._mapped = side.method.maps and side.method.batching is not None
-        parameters = sum(value.numel() for value in side.task.init(side.key).params.values())
+        self._fits = trains_in_blocks(side)
+        # nothing is to be done for each client but to train it
+        self._plain = (
+            is_plain(side.method)
+            and not overridden(side.method, Method, "upload")
+            and side.codec.transparent
+            and side.privacy is None
+            and not side.remembers
+        )
+        parameters = sum(shape.numel() for shape in side.task.shapes.values())
         self._size = max(1, min(LARGEST_BLOCK, LARGEST_STACK // parameters))
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
-        alone = work.verb not in TRAINING or self._side.privacy is not None
-        if alone or not (self._fused or self._mapped):
+        if work.verb not in TRAINING or not self._fits:
             yield from self._serial.exchange(work, cohort, message, key)
             return
         outbox = Outbox(self._side.codec, cohort, message, key)
-        for positions in blocks(cohort, self._size):
-            with stage(work.verb, cohort.ids[positions[0]], work.round):
-                yield self._deliver(work, cohort.take(positions), outbox.several(positions), key)
+        everyone = range(len(cohort.ids))
+        for first in range(0, len(everyone), self._size):
+            positions = list(everyone[first : first + self._size])
+            members, mail = cohort.take(positions), outbox.several(positions)
+            at_once = self._trained_at_once(work, members, mail, key) if self._plain else None
+            if at_once is not None:
+                yield at_once
+            else:
+                yield from self._trained_together(work, members, mail, key)
 
     def close(self) -> None:
         """Nothing to end."""
 
-    def _deliver(
-        self, work: Work, cohort: Cohort, mail: Sequence[tuple[Packet, Tree, int]], key: Key
-    ) -> Delivery:
-        started = time.perf_counter()
-        side, sent = self._side, [message for _, message, _ in mail]
-        context = Context(work.round, work.leg, cohort.setting(0), key)
-        memories = [Memory((), None)] * len(cohort.ids)
-        if side.remembers:
-            fresh = side.fresh()
-            memories = [self._store.read(c, work.accepted.get(c)) or fresh for c in cohort.ids]
-        lying = work.verb == "train"  # the honest are asked for updates
-        if self._fused:
-            kept, reply = self._fused_update(cohort, sent, context, poisoned=lying)
-        else:
-            held = [memory.method for memory in memories]
-            kept, reply = mapped_update(side, cohort, held, _stacked(sent), context, poisoned=lying)
-        up, coded = 0, [memory.codec for memory in memories]
-        if not lying:
-            reply = side.method.upload(reply, context.setting)
-            reply, up, coded = self._encoded(cohort, reply, memories, context)
-        if side.remembers:
-            for i, client in enumerate(cohort.ids):
-                memory = Memory(tree_map(torch.clone, row(kept, i)), coded[i])
-                self._store.write(client, work.accepted.get(client), (work.round, work.leg), memory)
-        down = sum(length for _, _, length in mail)
+    # ---- clients that only train
+
+    def _trained_at_once(self, work: Work, cohort: Cohort, mail: Mail, key: Key) -> Delivery | None:
+        """The replies of the block, stacked; None where one of its clients needs to be looked at."""
+        started, side = time.perf_counter(), self._side
+        method, sent = side.method, [message for _, message, _ in mail]
+        assert isinstance(method, Training)
+        words = key.fold_many("client", np.array(cohort.ids), "batches")
+        block = side.data.block(cohort.ids, method.batching, words)
+        if work.verb != "update" or not block.counts.all():
+            return None
+        alike = all(message is sent[0] for message in sent)
+        starts = [Start(message.model, method.terms) for message in (sent[:1] if alike else sent)]
+        with stage(work.verb, cohort.ids[0], work.round):
+            trained = method.local.train_block(side.task, starts, block, work.round, self._threads)
+        weight = torch.from_numpy(block.counts).double()
+        reply = Reply(ModelUpdate(trained.change), weight, {"train_loss": trained.losses})
+        down, up = sum(length for _, _, length in mail), len(mail) * Packet(row(reply, 0)).nbytes
         seconds = time.perf_counter() - started
-        return Delivery(cohort.ids, _shared(sent), reply, "", down, up, seconds, stacked=True)
+        message = sent[0] if alike else _differing(sent)
+        return Delivery(cohort.ids, work.version, message, reply, "", down, up, seconds, stacked=True)
 
-    def _fused_update(
-        self, cohort: Cohort, sent: Sequence[Tree], context: Context, *, poisoned: bool
-    ) -> tuple[Tree, Reply]:
-        """One call for the whole block."""
-        side = self._side
-        assert side.method.batching is not None
-        words = context.key.fold_many("client", np.array(cohort.ids), "batches")
-        data = side.holdings.block(cohort.ids, side.method.batching, words, self._threads)
-        data = side.poisoned(data, cohort.ids) if poisoned else data
-        message = sent[0] if _alike(sent) else _stacked(sent)
-        return side.method.client_update(side.task, (), message, data, context)
+    # ---- clients that do something of their own before and after
 
-    def _encoded(
-        self, cohort: Cohort, reply: Reply, memories: Sequence[Memory], context: Context
-    ) -> tuple[Reply, int, list[Tree]]:
-        """The replies as the server decodes them, their length in all, and what the codec remembers."""
-        codec, count = self._side.codec, len(cohort.ids)
-        if codec.transparent:
-            return reply, count * Packet(row(reply, 0)).nbytes, [memory.codec for memory in memories]
-        read, up, coded = [], 0, []
-        for i, client in enumerate(cohort.ids):
-            single = row(reply, i)
-            key = context.key.fold("client", client, "codec")
-            packet, memory = codec.encode(
-                single.payload, setting=context.setting, key=key, memory=memories[i].codec
-            )
-            answer = Packet(single._replace(payload=packet.content))
-            read.append(self._side.read("update", answer))
-            up += answer.nbytes
-            coded.append(memory)
-        return stack(read), up, coded
+    def _trained_together(self, work: Work, cohort: Cohort, mail: Mail, key: Key) -> Iterator[Delivery]:
+        """The replies of the block, client by client: they wait for one another where training starts."""
+        started = time.perf_counter()
+        waiting: list[_Waiting] = []
+        visits: dict[int, Visit] = {}
+        for position, client in enumerate(cohort.ids):
+            context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
+            memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh()
+            one = _Client(self._side, work.verb, client, memory, context)
+            self._sort(position, one.begin(mail[position][1]), waiting, visits)
+        while waiting:
+            trained, gone = self._train(waiting, work.round), waiting
+            waiting = []
+            for i, one_of_them in enumerate(gone):
+                went_on = one_of_them.client.go_on(one_of_them, trained.single(i))
+                self._sort(one_of_them.position, went_on, waiting, visits)
+        share = (time.perf_counter() - started) / len(cohort.ids)
+        for position, client in enumerate(cohort.ids):
+            _, sent, down = mail[position]
+            begun = time.perf_counter() - share
+            yield delivered(self._side, self._store, work, client, sent, visits[position], down, begun)
 
+    @staticmethod
+    def _sort(
+        position: int, found: _Waiting | Visit, waiting: list[_Waiting], visits: dict[int, Visit]
+    ) -> None:
+        if isinstance(found, Visit):
+            visits[position] = found
+        else:
+            waiting.append(found._replace(position=position))
 
-def blocks(cohort: Cohort, size: int) -> Iterator[list[int]]:
-    """Positions of consecutive clients with equal settings, at most `size` of them."""
-    if not cohort.settings:
-        everyone = list(range(len(cohort.ids)))
-        yield from (everyone[first : first + size] for first in range(0, len(everyone), size))
-        return
-    block: list[int] = []
-    for position in range(len(cohort.ids)):
-        if block and (len(block) == size or cohort.setting(position) != cohort.setting(block[0])):
-            yield block
-            block = []
-        block.append(position)
-    if block:
-        yield block
+    def _train(self, waiting: Sequence[_Waiting], round: int) -> TrainedBlock:
+        method = self._side.method
+        assert isinstance(method, Training)
+        block = Block.of([one.data for one in waiting])
+        return method.local.train_block(
+            self._side.task, [one.start for one in waiting], block, round, self._threads
+        )
 
 
-def _alike(sent: Sequence[Tree]) -> bool:
-    return all(message is sent[0] for message in sent)
+class _Waiting(NamedTuple):
+    """A client that has come as far as the start of its training."""
+
+    client: _Client
+    data: Data
+    course: Course
+    start: Start
+    position: int = 0  # in its block
 
 
-def _stacked(sent: Sequence[Tree]) -> Tree:
-    """The block's messages with a leading client axis; what all share is only spread out, not copied."""
-    if _alike(sent):
-        return tree_map(lambda leaf: leaf.expand(len(sent), *leaf.shape), sent[0])
-    return stack(sent)
+class _Client(NamedTuple):
+    """One client of a block, with all that is its own."""
+
+    side: ClientSide
+    verb: Verb
+    id: int
+    memory: Memory
+    context: Context
+
+    def begin(self, message: Tree) -> _Waiting | Visit:
+        """Work up to the first training that the kernels can do, or to the end."""
+
+        def work() -> _Waiting | Visit:
+            method, task = self.side.method, self.side.task
+            assert isinstance(method, Training)
+            data = self.side.training_data(self.id, self.context)
+            course = method.client_training(task, self.memory.method, message, data, self.context)
+            return self._until_training(course, data, lambda: next(course))
+
+        return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
+
+    def go_on(self, waiting: _Waiting, trained: Trained) -> _Waiting | Visit:
+        """Work on with what was trained."""
+
+        def work() -> _Waiting | Visit:
+            course = waiting.course
+            return self._until_training(course, waiting.data, lambda: course.send(trained))
+
+        return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
+
+    def _until_training(self, course: Course, data: Data, move: Callable[[], Start]) -> _Waiting | Visit:
+        method, task = self.side.method, self.side.task
+        assert isinstance(method, Training)
+        try:
+            start = move()
+        except StopIteration as end:
+            return self._ended(*end.value)
+        if start.terms == method.terms:
+            return _Waiting(self, data, course, start)
+        return self._ended(*method.trained_alone(task, course, data, self.context, start))
+
+    def _ended(self, kept: Tree, reply: Reply) -> Visit:
+        kept = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, kept)
+        if self.verb == "train":
+            return Visit(Memory(kept, self.memory.codec), Packet(reply))
+        return Visit(*self.side.answer(self.id, kept, reply, self.memory, self.context))
 
 
-def _shared(sent: Sequence[Tree]) -> Tree:
+def _differing(sent: Sequence[Tree]) -> Tree:
     """The block's messages as one, with fields that differ by client as `PerClient`."""
-    if _alike(sent):
-        return sent[0]
     columns = zip(*sent, strict=True)
     return type(sent[0])(*(c[0] if all(f is c[0] for f in c) else PerClient(c) for c in columns))

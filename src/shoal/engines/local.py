@@ -9,16 +9,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Literal
 
-from shoal.core.conspiracy import Conspiracy
+from shoal.core.client import ClientSide
+from shoal.core.collusion import Collusion
 from shoal.core.data import Shards
-from shoal.core.engine import ClientSide, Delivery, Engine, Memory, Work
+from shoal.core.engine import Delivery, Engine, Memory, Walk, Work
 from shoal.core.key import Key
 from shoal.core.selector import Population
 from shoal.core.types import Cohort, Metrics, State, Tree, Version
-from shoal.engines.block import Blocks
+from shoal.engines.block import Blocks, trains_in_blocks
 from shoal.engines.memory import MemoryStore
 from shoal.engines.serial import Serial
 from shoal.engines.workers import Workers
@@ -26,6 +26,7 @@ from shoal.engines.workers import Workers
 Mode = Literal["serial", "block", "workers"]
 
 WORTH_A_PROCESS = 2**26  # parameters x samples of a client and round; below, handing over costs too much
+STAGED = 2  # legs of a round that always are exchanges; what a third sends is what the second sent
 
 
 class LocalEngine(Engine):
@@ -42,13 +43,13 @@ class LocalEngine(Engine):
         self._side, self._shards, self._store = side, shards, MemoryStore()
         self._population = range(len(shards)) if population is None else population
         self._threads = workers
-        self._way: Serial | Blocks | Workers | Conspiracy = Serial(side, self._store)
+        self._way: Serial | Blocks | Workers | Collusion = Serial(side, self._store)
         if mode == "block":
             self._way = Blocks(side, self._store, workers)
         elif mode == "workers":
             self._way = Workers(side, self._store, workers)
-        if side.attack is not None and (side.attack.colludes or mode == "block"):
-            self._way = Conspiracy(side, self._way, self._store)
+        if side.attack is not None and (side.attack.knows != "own" or mode == "block"):
+            self._way = Collusion(side, self._way, self._store)
 
     def clients(self, round: int) -> Population:
         """See `Engine`."""
@@ -62,16 +63,29 @@ class LocalEngine(Engine):
         """See `Engine`."""
         return self._way.exchange(work, cohort, message, key)
 
-    def fused(self, cohort: Cohort, state: State, key: Key, legs: int) -> tuple[State, Metrics] | None:
-        """See `Engine`: where nobody changes what clients answer."""
-        side = self._side
-        if side.attack is not None or side.privacy is not None or not side.codec.transparent:
+    def walk(self, walk: Walk) -> None:
+        """See `Engine`. Where all legs are alike, the method may know where they lead."""
+        for leg in range(len(walk.legs)):
+            end = self._end(walk) if leg == STAGED and walk.complete else None
+            if end is not None:
+                return walk.arrive(*end)
+            walk.step()
+        return None
+
+    def _end(self, walk: Walk) -> tuple[State, Metrics] | None:
+        """Where the legs that are left lead to, if that can be told without exchanging anything.
+
+        Nobody may change what clients answer, remember anything, or watch.
+        """
+        side, cohort = self._side, walk.legs[0]
+        changed = side.attack is not None or side.privacy is not None or not side.codec.transparent
+        if changed or side.remembers or side.selector.observes:
             return None
-        data = {
-            client: replace(side.holdings.train(client, None, key, full=False), threads=self._threads)
-            for client in cohort.ids
-        }
-        return side.method.fused(side.task, state, data, key, legs)
+        if any(leg is not cohort for leg in walk.legs):
+            return None
+        data = {client: side.data.train(client, None, side.key, full=False) for client in cohort.ids}
+        rest = len(walk.legs) - STAGED
+        return side.method.shortcut(side.task, walk.state, data, rest, self._threads)
 
     def memory(self, client: int, version: Version | None) -> Memory:
         """See `Engine`."""
@@ -93,9 +107,9 @@ def choose_mode(side: ClientSide, shards: Shards) -> Mode:
     keeps a core busy long enough to be worth a process. For what is left, handing over costs more than it
     brings.
     """
-    if side.method.broadcasts(side.task):
+    if trains_in_blocks(side):
         return "block"
-    parameters = sum(value.numel() for value in side.task.init(side.key).params.values())
+    parameters = sum(shape.numel() for shape in side.task.shapes.values())
     batching = side.method.batching
     epochs = batching.epochs if batching else 1
     samples = sum(shards.count(client) for client in range(min(len(shards), 10))) / min(len(shards), 10)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from shoal.core.engine import TRAINING, ClientSide, Delivery, Outbox, Work
+from shoal.core.client import ClientSide, Visit
+from shoal.core.engine import TRAINING, Delivery, Work
 from shoal.core.key import Key
+from shoal.core.outbox import Outbox
 from shoal.core.types import Cohort, Context, Tree
 from shoal.engines.memory import MemoryStore
 
@@ -25,12 +27,29 @@ class Serial:
             packet, sent, down = outbox[position]
             context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
             memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh()
-            kept, answer = self._side.visit(work.verb, client, memory, packet, context)
-            if work.verb in TRAINING and self._side.remembers:
-                self._store.write(client, work.accepted.get(client), (work.round, work.leg), kept)
-            seconds = time.perf_counter() - started
-            reply = self._side.read(work.verb, answer)
-            yield Delivery((client,), sent, reply, "", down, answer.nbytes, seconds)
+            visit = self._side.visit(work.verb, client, memory, packet, context)
+            yield delivered(self._side, self._store, work, client, sent, visit, down, started)
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+def delivered(
+    side: ClientSide,
+    store: MemoryStore,
+    work: Work,
+    client: int,
+    sent: Tree,
+    visit: Visit,
+    down: int,
+    started: float,
+) -> Delivery:
+    """What the server gets of a visit; what the client remembers is kept."""
+    if visit.answer is None:
+        seconds = time.perf_counter() - started
+        return Delivery((client,), work.version, sent, None, visit.reason, down, 0, seconds)
+    if work.verb in TRAINING and side.remembers:
+        store.write(client, work.accepted.get(client), work.version, visit.memory)
+    reply = side.read(work.verb, visit.answer)
+    seconds = time.perf_counter() - started
+    return Delivery((client,), work.version, sent, reply, "", down, visit.answer.nbytes, seconds)

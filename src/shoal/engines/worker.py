@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from shoal.core.client import ClientSide
 from shoal.core.codec import Packet
-from shoal.core.engine import TRAINING, ClientSide, Verb
+from shoal.core.engine import TRAINING, Verb
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.tree import from_buffer, into_buffer, nbytes, to_bytes
@@ -49,6 +50,7 @@ class Done(NamedTuple):
     slot: int
     length: int
     data: bytes | None = None  # the answer, where it does not fit into the slot
+    reason: str = ""  # why there is no answer
     error: str = ""
     curable: bool = False  # by the user
 
@@ -78,8 +80,11 @@ def _do(side: ClientSide, letter: Tree, slot: Slot, job: Job) -> Done:
         message, memory = from_buffer(memoryview(slot.inward if job.data is None else bytearray(job.data)))
         context = Context(job.round, job.leg, job.setting, job.key)
         packet = Packet(letter if job.letter else message)
-        kept, answer = side.visit(job.verb, job.client, memory or side.fresh(), packet, context)
-        parcel = (kept if side.remembers and job.verb in TRAINING else None, answer.content)
+        visit = side.visit(job.verb, job.client, memory or side.fresh(), packet, context)
+        if visit.answer is None:
+            return Done(job.slot, 0, reason=visit.reason)
+        kept = visit.memory if side.remembers and job.verb in TRAINING else None
+        parcel = (kept, visit.answer.content)
         length = nbytes(parcel)
         if length > len(slot.outward):
             return Done(job.slot, length, to_bytes(parcel))

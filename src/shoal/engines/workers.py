@@ -23,13 +23,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.core.client import ClientSide, Visit
 from shoal.core.codec import Packet
-from shoal.core.engine import TRAINING, ClientSide, Delivery, Outbox, Work
+from shoal.core.engine import Delivery, Work
 from shoal.core.errors import SpecError, StageError
 from shoal.core.key import Key
+from shoal.core.outbox import Outbox
 from shoal.core.tree import from_buffer, into_buffer, nbytes, to_bytes, tree_map
 from shoal.core.types import Cohort, PerClient, Tree
 from shoal.engines.memory import MemoryStore
+from shoal.engines.serial import delivered
 from shoal.engines.worker import Done, Job, Slot, serve
 
 IN_HAND = 2  # clients that a worker has at once: one in work, and one that waits before or after
@@ -207,19 +210,17 @@ class Exchange:
             self._died.add(lost[0])
 
     def _read(self, position: int, worker: Worker, done: Done) -> Delivery:
-        buffer = memoryview(worker.slots[done.slot].outward) if done.data is None else memoryview(done.data)
-        kept, content = from_buffer(buffer)
-        side, work, client = self._pool.side, self._work, self._cohort.ids[position]
-        if work.verb in TRAINING and side.remembers:
-            accepted = work.accepted.get(client)
-            self._pool.store.write(client, accepted, (work.round, work.leg), _copied(kept))
-        if side.method.keeps or work.verb != "update":
-            content = _copied(content)
-        answer = Packet(content)
+        pool, client = self._pool, self._cohort.ids[position]
         _, sent, down = self._outbox[position]
-        seconds = time.perf_counter() - self._began[position]
-        reply = side.read(work.verb, answer)
-        return Delivery((client,), sent, reply, "", down, answer.nbytes, seconds)
+        visit = Visit(pool.side.fresh(), None, done.reason)
+        if not done.reason:
+            shared = done.data is None
+            buffer = memoryview(worker.slots[done.slot].outward) if shared else memoryview(done.data)  # type: ignore[arg-type]
+            kept, content = from_buffer(buffer)
+            if shared:  # the slot will be used again, and anybody may keep a reply
+                kept, content = _copied(kept), _copied(content)
+            visit = Visit(kept, Packet(content))
+        return delivered(pool.side, pool.store, self._work, client, sent, visit, down, self._began[position])
 
 
 def _copied(tree: Tree) -> Tree:

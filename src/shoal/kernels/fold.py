@@ -1,4 +1,4 @@
-"""Sums of many clients' parameters, and whether these are numbers at all."""
+"""Sums of many clients' parameters, and whether these are numbers of a bearable size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from numba import boolean, float32, float64, int64, types
 from shoal.kernels.jit import given, kernel
 
 _BLOCK = 32768  # sums that are gone through together: 64 KiB stay in the cache while the rows stream past
-_LARGEST = np.finfo(np.float32).max
 
 
 @kernel(types.void(float64[::1], given(float32, 2), given(float64, 1), int64, int64))
@@ -48,24 +47,29 @@ def weighted_sum(
     _weighted_sum(acc, rows, weights, first, last)
 
 
-@kernel(
-    types.void(float64[::1], given(float32, 1), given(float32, 1), given(float32, 1), float64),
-)
-def add_offset(
+@kernel(types.void(float64[::1], given(float32, 1), given(float32, 1), given(float32, 1), float64))
+def _add_offset(
     acc: np.ndarray, value: np.ndarray, sent: np.ndarray, update: np.ndarray, weight: float
 ) -> None:
-    """acc[p] += weight * ((sent[p] - value[p]) + update[p]), in float64."""
+    """See `add_offset`."""
     for p in range(acc.size):
         acc[p] += weight * ((np.float64(sent[p]) - np.float64(value[p])) + np.float64(update[p]))
 
 
-@kernel(boolean[::1](given(float32, 2)))
-def row_finite(rows: np.ndarray) -> np.ndarray:
-    """[n] bool: whether all of a row [n, P] float32 is finite."""
-    finite = np.empty(len(rows), np.bool_)
-    for i in range(len(rows)):
-        row, strange = rows[i], False
-        for p in range(row.size):  # to the end, because a loop that may stop is not made into vector code
-            strange |= not abs(row[p]) <= _LARGEST
-        finite[i] = not strange
-    return finite
+def add_offset(
+    acc: np.ndarray, value: np.ndarray, sent: np.ndarray, update: np.ndarray, weight: float
+) -> None:
+    """acc[p] += weight * ((sent[p] - value[p]) + update[p]), in float64."""
+    if not acc.shape == value.shape == sent.shape == update.shape:
+        sizes = f"{value.shape}, {sent.shape} and {update.shape}"
+        raise ValueError(f"numbers of shapes {sizes} and {acc.shape} sums do not fit together")
+    _add_offset(acc, value, sent, update, weight)
+
+
+@kernel(boolean(given(float32, 1), float32))
+def all_within(values: np.ndarray, limit: float) -> bool:
+    """Whether all numbers are finite, and none is farther from 0 than `limit`."""
+    strange = False
+    for p in range(values.size):  # to the end, because a loop that may stop is not made into vector code
+        strange |= not abs(values[p]) <= limit
+    return not strange

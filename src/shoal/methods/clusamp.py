@@ -5,7 +5,7 @@ Selection in Federated Learning, ICML 2021.
 
     select:    one client from each of m distributions W_k with mean_k W_k[i] = n_i / M
                                                                        -> `selectors.clustered.Clustered`
-    server:    w <- (1 / m) sum_k w_{i_k}                              -> `parts.aggregators.Mean`
+    server:    w <- (1 / m) sum_k w_{i_k}                              -> `aggregators.mean.Mean`
 
 The draws favour clients by their samples, so the mean must not: with uniform weights it is unbiased for
 sum_i (n_i / M) w_i. A client drawn twice trains once and counts twice.
@@ -19,10 +19,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.mean import Mean
 from shoal.core.method import Recipe
+from shoal.core.term import Term
 from shoal.methods.fedavg import FedAvg
-from shoal.parts.aggregators import Weighting
-from shoal.parts.local import Sgd
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,10 @@ class CluSamp(Recipe):
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
+    terms: tuple[Term, ...] = ()
+    aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def method(self) -> FedAvg:
         """See `Recipe`."""
-        return FedAvg(local=self.local, weights=self.weights)
+        return FedAvg(self.local, self.weights, self.terms, self.aggregator, self.server)

@@ -3,19 +3,19 @@
 Dynamic SVD-Enhanced Approach for Federated Learning, submitted to ICLR 2025 and withdrawn, openreview
 7TNfxnX3h9. D_i = v_i - w_t is the update of client i, U_i, s_i, V_i its decomposition (eq. 4).
 
-    client i:  trains to v_i; p_i = F_i(w_t) - F_i(v_i)                 (eq. 10) -> `DSVD.client_update`
-               sends U, s, V cut to rank k_i                            -> `parts.factors.compressed`
-    server:    S = a1 S_v + a2 S_s + a3 S_l                             (eq. 5)  -> `parts.similarity`
-               g_i ~ exp(mean_j S_ij)                                   (eqs. 6, 7) -> `parts.trust`
-               w <- w + sum_i g_i D_i                                   (eq. 3)  -> `parts.trust.Similarity`
+    client i:  trains to v_i; p_i = F_i(w_t) - F_i(v_i)                 (eq. 10) -> `client_training`
+               sends U, s, V cut to rank k_i                            -> `codecs.low_rank.LowRank`
+    server:    S = a1 S_v + a2 S_s + a3 S_l                             (eq. 5)  -> `aggregators.similarity`
+               g_i ~ exp(mean_j S_ij)                                   (eqs. 6, 7) -> `aggregators.dsvd`
+               w <- w + sum_i g_i D_i                                   (eq. 3)  -> `aggregators.dsvd`
                k_i + d if p_i is high, k_i - d if it is low             (eqs. 8, 9) -> `next_shares`
 
 Departures: the paper decomposes a matrix with as many rows as the model has parameters, which nobody can
 hold; here each matrix of the model is decomposed. tr(U_i^T U_j) depends on signs that nothing fixes;
 `form = "invariant"` does not. S_s and S_l are divided by the norms, so that they do not grow with the
 learning rate, and there is a temperature; `literal = true` keeps them raw as in the paper, whose own is 1.
-Weights that adapt to what is seen are ours, see `parts.trust`; `adaptive = false` is the paper's softmax. A
-rank is a share of the largest one, the same for all matrices of a client; it starts at a half, d is a
+Weights that adapt to what is seen are ours (`aggregators.dsvd`); `adaptive = false` is the paper's softmax.
+A rank is a share of the largest one, the same for all matrices of a client; it starts at a half, d is a
 sixteenth, and high and low are beyond the quartiles of the round. The paper's server averages the full v_i,
 which clients send beside the factors; here the cut updates are all that travels, or with
 `aggregate = "full"` the full ones. The server decomposes what it got by itself, because factors are only a
@@ -32,18 +32,24 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from shoal.aggregators.aggregator import Weighting, by_client, moved
+from shoal.aggregators.dsvd import Evidence, Similarity
+from shoal.aggregators.matrix import UpdateMatrix
+from shoal.aggregators.similarity import Form
+from shoal.codecs.low_rank import LowRank, restored
 from shoal.core.data import Data
+from shoal.core.gate import Like
 from shoal.core.key import Key
 from shoal.core.task import Task
-from shoal.core.types import Cohort, Context, Memory, Metrics, Reply, Setting, Weights
-from shoal.parts.aggregators import Weighting, client_weight
-from shoal.parts.factors import compressed, full_rank, is_matrix, rank_of, restored
-from shoal.parts.gathering import Gathered, by_client
-from shoal.parts.local import Sgd
+from shoal.core.term import Term
+from shoal.core.training import Course, Start, Training
+from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Setting, Weights
+from shoal.parts.averaging import client_weight
+from shoal.parts.factors import full_rank, is_matrix, rank_of
 from shoal.parts.losses import mean_loss
-from shoal.parts.similarity import Form
-from shoal.parts.training import Training
-from shoal.parts.trust import Evidence, Similarity
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
 
 START = Similarity.rank  # of the largest rank
 STEP = 1 / 16  # by which a rank grows and shrinks
@@ -54,6 +60,7 @@ class DSVDState(NamedTuple):
 
     model: Weights
     evidence: Evidence
+    server: Any
     shares: Mapping[int, float]  # of the largest rank, by client, for those who took part
 
 
@@ -67,7 +74,7 @@ class DSVDReply(NamedTuple):
 class DSVDAcc(NamedTuple):
     """The fold."""
 
-    gathered: Gathered
+    updates: UpdateMatrix
     scores: Mapping[int, float]
 
 
@@ -85,6 +92,8 @@ class DSVD(Training):
     adaptive: bool = Similarity.adaptive
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
+    terms: tuple[Term, ...] = ()
+    server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
         self._rule()  # refuses bad values at once
@@ -97,51 +106,63 @@ class DSVD(Training):
     def init(self, task: Task, key: Key) -> DSVDState:
         """See `Method`."""
         model = task.init(key)
-        return DSVDState(model, self._rule().init(model), {})
+        return DSVDState(model, self._rule().init(model), self.server.init(model.params), {})
 
-    def legs(self, state: DSVDState, cohort: Cohort) -> tuple[Cohort, ...]:
+    def legs(self, state: DSVDState, cohort: Cohort, moment: Moment) -> tuple[Cohort, ...]:
         """See `Method`."""
         if self.aggregate == "full":
             return (cohort,)
         shares = tuple(state.shares.get(client, START) for client in cohort.ids)
         return (cohort._replace(settings={**cohort.settings, "rank": shares}),)
 
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
+        """See `Method`."""
+        return {"update": sent.model, "score": Like((), torch.float64)}
+
     def begin(self, state: DSVDState, cohort: Cohort) -> DSVDAcc:
         """See `Method`."""
-        return DSVDAcc(Gathered.empty(state.model, cohort), {})
+        return DSVDAcc(UpdateMatrix.empty(state.model, cohort), {})
 
     def fold(self, acc: DSVDAcc, client: int, sent: Any, reply: Reply) -> DSVDAcc:
         """See `Method`."""
-        update = restored(reply.payload.update, acc.gathered.model.params)
-        gathered = acc.gathered.add(client, sent.model, update, client_weight(self.weights, reply))
-        return DSVDAcc(gathered, {**acc.scores, client: float(reply.payload.score)})
+        weight = client_weight(self.weights, reply)
+        updates = acc.updates.add(client, sent.model, reply.payload.update, weight)
+        return DSVDAcc(updates, {**acc.scores, client: float(reply.payload.score)})
 
-    def finish(self, task: Task, state: DSVDState, acc: DSVDAcc, key: Key) -> tuple[DSVDState, Metrics]:
+    def finish(self, task: Task, state: DSVDState, acc: DSVDAcc, moment: Moment) -> tuple[DSVDState, Metrics]:
         """See `Method`."""
-        came = acc.gathered.arrived()
+        came = acc.updates.arrived()
+        if not came.ids:
+            return state, {}
         shares = [state.shares.get(client, START) for client in came.ids]
-        evidence, outcome = self._rule().judged(state.evidence, came, shares)
+        decision = self._rule().judged(state.evidence, came, shares)
+        step = came.step(decision.step)
+        kept, params = self.server.step(state.server, step.params)
         scores = torch.tensor([acc.scores[client] for client in came.ids], dtype=torch.float64)
         after = dict(zip(came.ids, next_shares(shares, scores), strict=True))
-        metrics = {"weights": by_client(came.ids, outcome.weights), "ranks": _ranks(came, shares)}
-        return DSVDState(came.moved(outcome.step), evidence, {**state.shares, **after}), metrics
+        metrics = {"weights": by_client(came.ids, decision.weights), "ranks": _ranks(came, shares)}
+        model = moved(state.model, step._replace(params=params))
+        return DSVDState(model, decision.state, kept, {**state.shares, **after}), metrics
 
-    def client_update(
+    def client_training(
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
-    ) -> tuple[Memory, Reply]:
-        """See `Method`."""
+    ) -> Course:
+        """See `Training`."""
         before = mean_loss(task, message.model, data)
-        trained = self.local.train(task, message.model, data, context)
+        trained = yield Start(message.model, self.terms)
         update = trained.update(message.model)
         score = before - mean_loss(task, trained.weights, data)  # eq. 10
         return memory, Reply(DSVDReply(update, score), data.weight, {"train_loss": trained.loss})
 
     def upload(self, reply: Reply, setting: Setting) -> Reply:
         """See `Method`."""
-        assert reply.weight is not None
-        share = 1.0 if self.aggregate == "full" else setting.get("rank", START)
-        update = compressed(reply.payload.update, share, stacked=bool(reply.weight.dim()))
-        return reply._replace(payload=reply.payload._replace(update=update))
+        if self.aggregate == "full":
+            return reply
+        return reply._replace(payload=LowRank(START).encode(reply.payload, setting=setting)[0].content)
+
+    def received(self, reply: Reply, sent: Any) -> Reply:
+        """See `Method`."""
+        return reply._replace(payload=restored(reply.payload, sent.model))
 
 
 def weights(
@@ -169,7 +190,7 @@ def next_shares(shares: Sequence[float], scores: Tensor) -> list[float]:
     return [min(max(share + move, 0.0), 1.0) for share, move in zip(shares, moves, strict=True)]
 
 
-def _ranks(came: Gathered, shares: Sequence[float]) -> dict[int, list[int]]:
+def _ranks(came: UpdateMatrix, shares: Sequence[float]) -> dict[int, list[int]]:
     """The rank of each matrix, by client."""
     largest = [full_rank(value) for value in came.model.params.values() if is_matrix(value)]
     return {

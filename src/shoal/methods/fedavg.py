@@ -3,11 +3,11 @@
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017, Algorithm 1.
 
-    client i:  w_i = E epochs of SGD from w on its samples          -> `parts.training.Training`
-    server:    w <- sum_i (n_i / sum_j n_j) w_i                     -> `parts.aggregators.Mean`
+    client i:  w_i = E epochs of SGD from w on its samples          -> `core.training.Training`
+    server:    w <- sum_i (n_i / sum_j n_j) w_i                     -> `aggregators.mean.Mean`
 
 Its slots make the methods that differ from it in one place: loss terms (FedProx, FedNTD), the solver, the
-aggregator.
+aggregator (Krum, the median), what the server does with the step (FedAvgM, FedAdam).
 
 Departures: none in the algorithm. Clients return `w_i - w` instead of `w_i`, and the server adds the mean
 of these to w in float64. With `weights = "uniform"` every client counts alike.
@@ -15,67 +15,63 @@ of these to w in float64. With `weights = "uniform"` every client counts alike.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
+from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.mean import Mean
 from shoal.core.key import Key
+from shoal.core.method import Axes
 from shoal.core.task import Task
-from shoal.core.types import (
-    Acc,
-    Cohort,
-    Metrics,
-    Reply,
-    Weights,
-)
-from shoal.parts.aggregators import Aggregator, Mean, Weighting, client_weight, client_weights
-from shoal.parts.local import Sgd
-from shoal.parts.terms import Term
-from shoal.parts.training import Training
-
-
-class FedAvgState(NamedTuple):
-    """What the server remembers."""
-
-    model: Weights
-    aggregator: Any
+from shoal.core.term import Term
+from shoal.core.training import Training, check_training
+from shoal.core.types import Acc, Cohort, Metrics, Moment, Reply
+from shoal.parts.averaging import Averaged, Averaging
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
 
 
 @dataclass(frozen=True)
 class FedAvg(Training):
     """Averages the models that clients train on their own samples."""
 
-    maps: ClassVar[bool] = True
-
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
     terms: tuple[Term, ...] = ()
     aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
 
-    def check(self, task: Task) -> None:
-        """See `Method`."""
-        for term in self.terms:
-            term.check(task)
+    @property
+    def _averaging(self) -> Averaging:
+        return Averaging(self.aggregator, self.server, self.weights)
 
-    def init(self, task: Task, key: Key) -> FedAvgState:
+    def check(self, task: Task, axes: Axes) -> None:
         """See `Method`."""
-        model = task.init(key)
-        return FedAvgState(model, self.aggregator.init(model))
+        check_training(self.local, self.terms, task)
+        self._averaging.check(task, axes)
 
-    def begin(self, state: FedAvgState, cohort: Cohort) -> Acc:
+    def init(self, task: Task, key: Key) -> Averaged:
         """See `Method`."""
-        return self.aggregator.begin(state.aggregator, state.model, cohort)
+        return self._averaging.init(task.init(key))
+
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
+        """See `Method`."""
+        return {"update": sent.model}
+
+    def begin(self, state: Averaged, cohort: Cohort) -> Acc:
+        """See `Method`."""
+        return self._averaging.begin(state, cohort)
 
     def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
         """See `Method`."""
-        weight = client_weight(self.weights, reply)
-        return self.aggregator.fold(acc, client, sent.model, reply.payload.update, weight)
+        return self._averaging.fold(acc, client, sent.model, reply.payload.update, reply)
 
     def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Any, reply: Reply) -> Acc:
         """See `Method`."""
-        weights = client_weights(self.weights, reply)
-        return self.aggregator.fold_block(acc, clients, sent.model, reply.payload.update, weights)
+        return self._averaging.fold_block(acc, clients, sent.model, reply.payload.update, reply)
 
-    def finish(self, task: Task, state: FedAvgState, acc: Acc, key: Key) -> tuple[FedAvgState, Metrics]:
+    def finish(self, task: Task, state: Averaged, acc: Acc, moment: Moment) -> tuple[Averaged, Metrics]:
         """See `Method`."""
-        kept, model, metrics = self.aggregator.finish(state.aggregator, acc)
-        return FedAvgState(model, kept), metrics
+        return self._averaging.finish(task, state, acc, moment)

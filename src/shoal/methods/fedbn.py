@@ -4,7 +4,7 @@ Li, Jiang, Zhang, Kamp, Dou: FedBN: Federated Learning on Non-IID Features via L
 ICLR 2021, Algorithm 1.
 
     client i:  replace all but its own BatchNorm layers by the server's, train     -> `FedBN.local_model`
-    server:    average all but the BatchNorm layers                                -> `parts.aggregators.Mean`
+    server:    average all but the BatchNorm layers                                -> `aggregators.mean.Mean`
 
 A BatchNorm layer's scale, shift and statistics never leave the client: they are its memory. Which layers
 these are is read from the modules' types, not from their names. Without such layers FedBN is FedAvg with
@@ -15,84 +15,99 @@ Departures: none. A client that never took part starts with the initial values o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from shoal.core.data import Batching, Data
+from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.mean import Mean
+from shoal.core.data import Data
 from shoal.core.key import Key
-from shoal.core.method import Method
+from shoal.core.method import Axes
 from shoal.core.task import Task
+from shoal.core.term import Term
+from shoal.core.training import Course, Start, Training, check_training
 from shoal.core.tree import subtract
-from shoal.core.types import Cohort, Context, Metrics, ModelMessage, ModelUpdate, Reply, Weights
-from shoal.parts.aggregators import Mean, MeanAcc, Weighting, client_weight
-from shoal.parts.local import Sgd
+from shoal.core.types import Acc, Cohort, Context, Metrics, ModelMessage, ModelUpdate, Moment, Reply, Weights
+from shoal.parts.averaging import Averaged, Averaging
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
 
 
 class FedBNState(NamedTuple):
     """What the server remembers: the layers that are shared, and whether they are all there is."""
 
-    shared: Weights
+    averaged: Averaged
     complete: bool
+
+    @property
+    def model(self) -> Weights:
+        """The shared layers."""
+        return self.averaged.model
 
 
 @dataclass(frozen=True)
-class FedBN(Method):
+class FedBN(Training):
     """Averages all but the BatchNorm layers, which every client keeps for itself."""
-
-    remembers: ClassVar[bool] = True
-    maps: ClassVar[bool] = True
-    keeps: ClassVar[bool] = False
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
+    terms: tuple[Term, ...] = ()
+    aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
+
+    @property
+    def _averaging(self) -> Averaging:
+        return Averaging(self.aggregator, self.server, self.weights)
+
+    def check(self, task: Task, axes: Axes) -> None:
+        """See `Method`."""
+        check_training(self.local, self.terms, task)
+        self._averaging.check(task, axes)
 
     def init(self, task: Task, key: Key) -> FedBNState:
         """See `Method`."""
-        return FedBNState(shared_part(task, task.init(key)), not task.batch_norms)
-
-    def dispatch(self, task: Task, state: FedBNState, cohort: Cohort, key: Key) -> ModelMessage:
-        """See `Method`."""
-        return ModelMessage(state.shared)
+        return FedBNState(self._averaging.init(shared_part(task, task.init(key))), not task.batch_norms)
 
     def serve(self, state: FedBNState, cohort: Cohort) -> ModelMessage:
         """See `Method`."""
-        return ModelMessage(state.shared)
+        return ModelMessage(state.model)
 
-    def begin(self, state: FedBNState, cohort: Cohort) -> MeanAcc:
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
         """See `Method`."""
-        return Mean().begin((), state.shared, cohort)
+        return {"update": sent.model}
 
-    def fold(self, acc: MeanAcc, client: int, sent: Any, reply: Reply) -> MeanAcc:
+    def begin(self, state: FedBNState, cohort: Cohort) -> Acc:
         """See `Method`."""
-        return Mean().fold(acc, client, sent.model, reply.payload.update, client_weight(self.weights, reply))
+        return self._averaging.begin(state.averaged, cohort)
 
-    def finish(self, task: Task, state: FedBNState, acc: MeanAcc, key: Key) -> tuple[FedBNState, Metrics]:
+    def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
         """See `Method`."""
-        _, shared, metrics = Mean().finish((), acc)
-        return state._replace(shared=shared), metrics
+        return self._averaging.fold(acc, client, sent.model, reply.payload.update, reply)
+
+    def finish(self, task: Task, state: FedBNState, acc: Acc, moment: Moment) -> tuple[FedBNState, Metrics]:
+        """See `Method`."""
+        averaged, metrics = self._averaging.finish(task, state.averaged, acc, moment)
+        return state._replace(averaged=averaged), metrics
 
     def model(self, state: FedBNState) -> Weights | None:
         """See `Method`."""
-        return state.shared if state.complete else None
+        return state.model if state.complete else None
 
     def models(self, state: FedBNState) -> dict[str, Weights]:
         """See `Method`."""
-        return {"": state.shared}
-
-    @property
-    def batching(self) -> Batching:
-        """See `Method`."""
-        return self.local.batching
+        return {"": state.model}
 
     def client_init(self, task: Task, key: Key) -> Weights:
         """See `Method`."""
         return own_part(task, task.init(key))
 
-    def client_update(
+    def client_training(
         self, task: Task, memory: Weights, message: Any, data: Data, context: Context
-    ) -> tuple[Weights, Reply]:
-        """See `Method`."""
-        trained = self.local.train(task, self.local_model(memory, message), data, context)
+    ) -> Course:
+        """See `Training`."""
+        trained = yield Start(self.local_model(memory, message), self.terms)
         after = trained.weights
         update = subtract(shared_part(task, after), message.model)
         reply = Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})

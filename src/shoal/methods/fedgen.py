@@ -24,20 +24,26 @@ train by `[local]`, and the generator's learning rate stays constant.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from shoal.core.data import Batching, Data
+from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.mean import Mean
+from shoal.core.data import Data
 from shoal.core.errors import SpecError
+from shoal.core.gate import Like
 from shoal.core.key import Key
-from shoal.core.method import Method
+from shoal.core.method import Axes
 from shoal.core.task import Task
+from shoal.core.term import Term
+from shoal.core.training import Course, Start, Training, check_training
 from shoal.core.tree import stack, tree_map
-from shoal.core.types import Cohort, Context, Memory, Metrics, Reply, Weights
-from shoal.parts.aggregators import Mean, MeanAcc, Weighting, client_weight
+from shoal.core.types import Acc, Cohort, Context, Memory, Metrics, Moment, Reply, Weights
+from shoal.parts.averaging import Averaged, Averaging
 from shoal.parts.generator import (
     Adam,
     Generated,
@@ -49,17 +55,24 @@ from shoal.parts.generator import (
     new_generator,
     teacher_loss,
 )
-from shoal.parts.local import Sgd
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
 
 
 class FedGenState(NamedTuple):
     """What the server remembers."""
 
-    model: Weights
+    averaged: Averaged
     generator: Weights
     adam: Adam
     learned: Tensor  # [classes] bool: what the generator was trained on
     head: tuple[str, ...]  # the names of the last layer's parameters
+
+    @property
+    def model(self) -> Weights:
+        """The global model."""
+        return self.averaged.model
 
 
 class FedGenMessage(NamedTuple):
@@ -88,19 +101,20 @@ class Teacher(NamedTuple):
 class FedGenAcc(NamedTuple):
     """The fold."""
 
-    mean: MeanAcc
+    average: Acc
     names: tuple[str, ...]
     teachers: tuple[Teacher, ...]
 
 
 @dataclass(frozen=True)
-class FedGen(Method):
+class FedGen(Training):
     """Distils the clients' models into a generator of features, and that into the clients."""
-
-    keeps: ClassVar[bool] = False
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
+    terms: tuple[Term, ...] = ()
+    aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
     g_a: float = 10.0  # of the generated features
     g_b: float = 10.0  # of agreement with them
     decay: float = 0.98  # of both, a round
@@ -124,8 +138,14 @@ class FedGen(Method):
             if getattr(self, name) < least:
                 raise SpecError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
-    def check(self, task: Task) -> None:
+    @property
+    def _averaging(self) -> Averaging:
+        return Averaging(self.aggregator, self.server, self.weights)
+
+    def check(self, task: Task, axes: Axes) -> None:
         """See `Method`."""
+        check_training(self.local, self.terms, task)
+        self._averaging.check(task, axes)
         task.check_softmax("fedgen")
         task.check_head("fedgen")
 
@@ -136,32 +156,42 @@ class FedGen(Method):
         generator = new_generator(self.noise, task.classes, self.hidden, task.width, key.fold("generator"))
         generator = tree_map(lambda value: value.to(task.device), generator)
         learned = torch.zeros(task.classes, dtype=torch.bool, device=task.device)
-        return FedGenState(task.init(key), generator, Adam.fresh(generator.params), learned, task.head_names)
+        averaged, adam = self._averaging.init(task.init(key)), Adam.fresh(generator.params)
+        return FedGenState(averaged, generator, adam, learned, task.head_names)
 
-    def dispatch(self, task: Task, state: FedGenState, cohort: Cohort, key: Key) -> FedGenMessage:
+    def dispatch(self, task: Task, state: FedGenState, cohort: Cohort, moment: Moment) -> FedGenMessage:
         """See `Method`."""
         return FedGenMessage(state.model, state.generator, state.learned)
 
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
+        """See `Method`."""
+        counts = Like((task.classes,), torch.int64, least=0)
+        return {"update": sent.model, "label_counts": counts}
+
     def begin(self, state: FedGenState, cohort: Cohort) -> FedGenAcc:
         """See `Method`."""
-        return FedGenAcc(Mean().begin((), state.model, cohort), state.head, ())
+        return FedGenAcc(self._averaging.begin(state.averaged, cohort), state.head, ())
 
     def fold(self, acc: FedGenAcc, client: int, sent: Any, reply: Reply) -> FedGenAcc:
         """See `Method`."""
-        weight, payload = client_weight(self.weights, reply), reply.payload
-        mean = Mean().fold(acc.mean, client, sent.model, payload.update, weight)
+        payload = reply.payload
+        average = self._averaging.fold(acc.average, client, sent.model, payload.update, reply)
         head = {name: sent.model.params[name] + payload.update.params[name] for name in acc.names}
-        teacher = Teacher(client, head, payload.label_counts.clone())
-        return acc._replace(mean=mean, teachers=(*acc.teachers, teacher))
+        teacher = Teacher(client, head, payload.label_counts)
+        return acc._replace(average=average, teachers=(*acc.teachers, teacher))
 
-    def finish(self, task: Task, state: FedGenState, acc: FedGenAcc, key: Key) -> tuple[FedGenState, Metrics]:
+    def finish(
+        self, task: Task, state: FedGenState, acc: FedGenAcc, moment: Moment
+    ) -> tuple[FedGenState, Metrics]:
         """See `Method`."""
-        _, model, _ = Mean().finish((), acc.mean)
+        if not acc.teachers:
+            return state, {}
+        averaged, metrics = self._averaging.finish(task, state.averaged, acc.average, moment)
         teachers = sorted(acc.teachers, key=lambda teacher: teacher.client)
         counts = torch.stack([teacher.label_counts for teacher in teachers])
         heads = stack([teacher.head for teacher in teachers])
-        state, metrics = self.taught(task, state, heads, counts, key.fold("generator"))
-        return state._replace(model=model), metrics
+        state, learned = self.taught(task, state, heads, counts, moment.key.fold("generator"))
+        return state._replace(averaged=averaged), {**metrics, **learned}
 
     def taught(
         self, task: Task, state: FedGenState, heads: dict[str, Tensor], counts: Tensor, key: Key
@@ -189,29 +219,20 @@ class FedGen(Method):
         means = torch.stack(losses).mean(0).tolist()
         return state, dict(zip(("generator_loss", "diversity_loss"), means, strict=True))
 
-    def model(self, state: FedGenState) -> Weights:
-        """See `Method`."""
-        return state.model
-
     def models(self, state: FedGenState) -> dict[str, Weights]:
         """See `Method`."""
         return {"": state.model, "generator": state.generator}
 
     # ---- client
 
-    @property
-    def batching(self) -> Batching:
-        """See `Method`."""
-        return self.local.batching
-
-    def client_update(
+    def client_training(
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
-    ) -> tuple[Memory, Reply]:
-        """See `Method`."""
+    ) -> Course:
+        """See `Training`."""
         g_a, g_b = (faded(g, self.decay, context.round) for g in (self.g_a, self.g_b))
         g_a = g_a * self.draws / self.local.batch
-        generator = tree_map(torch.clone, message.generator)  # for the bits: see `descent.resident`
+        generator = tree_map(torch.clone, message.generator)  # for the bits: see `descent.train`
         term = Generated(generator, message.learned, g_a, g_b, self.draws, self.noise)
-        trained = self.local.train(task, message.model, data, context, (term,))
+        trained = yield Start(message.model, (*self.terms, term))
         payload = FedGenReply(trained.update(message.model), data.label_counts)
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})

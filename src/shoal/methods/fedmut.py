@@ -7,7 +7,7 @@ Hu, Cao, Li, Liu, Wei, Chen: FedMut: Generalized Federated Learning via Stochast
     for each tensor: the K models in random pairs, with v = +1 for one and v = -1 + c_r for the other
                                                                           -> `parts.mutation.Mutation.draw`
     client j:  trains from w_r + alpha v_j delta                          -> `parts.mutation.Mutants`
-    server:    w_{r+1} = mean of the trained models                       -> `parts.aggregators.Mean`
+    server:    w_{r+1} = mean of the trained models                       -> `aggregators.mean.Mean`
 
 It is FedQP whose coin never falls on projecting, p = 0. From round `bound` on the mutations of each tensor
 cancel: the mean of the models sent is the global model.
@@ -21,10 +21,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.mean import Mean
 from shoal.core.method import Recipe
+from shoal.core.term import Term
 from shoal.methods.fedqp import FedQP
-from shoal.parts.aggregators import Aggregator, Mean, Weighting
-from shoal.parts.local import Sgd
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,9 @@ class FedMut(Recipe):
     bound: int = 50
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
+    terms: tuple[Term, ...] = ()
     aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
         self.method()  # refuses bad values at once
@@ -50,5 +56,7 @@ class FedMut(Recipe):
             acc=self.acc,
             bound=self.bound,
             p=0.0,
+            terms=self.terms,
             aggregator=self.aggregator,
+            server=self.server,
         )

@@ -3,7 +3,7 @@
 Lee, Jeong, Shin, Bae, Yun: Preservation of the Global Knowledge by Not-True Distillation in Federated
 Learning, NeurIPS 2022.
 
-    client i:  descends  CE(z, y) + beta tau^2 KL(q^g || q)                    -> `parts.terms.NotTrue`
+    client i:  descends  CE(z, y) + beta tau^2 KL(q^g || q)                    -> `terms.not_true.NotTrue`
                z and z^g are the logits of its own model and of the one that it was sent; q is the softmax of
                z / tau over all classes but the true one, q^g that of z^g / tau
     server:    as FedAvg
@@ -21,11 +21,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.mean import Mean
 from shoal.core.method import Recipe
 from shoal.methods.fedavg import FedAvg
-from shoal.parts.aggregators import Weighting
-from shoal.parts.local import Sgd
-from shoal.parts.terms import NotTrue
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
+from shoal.terms.not_true import NotTrue
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,13 @@ class FedNTD(Recipe):
     tau: float = 1.0
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
+    aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
         NotTrue(self.beta, self.tau)  # refuses bad values at once
 
     def method(self) -> FedAvg:
         """See `Recipe`."""
-        return FedAvg(local=self.local, weights=self.weights, terms=(NotTrue(self.beta, self.tau),))
+        terms = (NotTrue(self.beta, self.tau),)
+        return FedAvg(self.local, self.weights, terms, self.aggregator, self.server)

@@ -3,7 +3,7 @@
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020,
 Algorithm 2.
 
-    client i:  w_i ~ argmin_w F_i(w) + (mu / 2) ||w - w_t||^2        -> `parts.terms.Proximal`
+    client i:  w_i ~ argmin_w F_i(w) + (mu / 2) ||w - w_t||^2        -> `terms.proximal.Proximal`
 
 Departures: the paper samples clients in proportion to their samples and averages uniformly; here, as in its
 authors' code and in FedAvg, sampling is the selector's and averaging is by samples unless
@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.mean import Mean
 from shoal.core.method import Recipe
 from shoal.methods.fedavg import FedAvg
-from shoal.parts.aggregators import Weighting
-from shoal.parts.local import Sgd
-from shoal.parts.terms import Proximal
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
+from shoal.terms.proximal import Proximal
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,12 @@ class FedProx(Recipe):
     mu: float = 0.01
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
+    aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
         Proximal(self.mu)  # refuses a bad mu at once
 
     def method(self) -> FedAvg:
         """See `Recipe`."""
-        return FedAvg(local=self.local, weights=self.weights, terms=(Proximal(self.mu),))
+        return FedAvg(self.local, self.weights, (Proximal(self.mu),), self.aggregator, self.server)

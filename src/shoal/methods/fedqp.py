@@ -10,7 +10,7 @@ Mutation, SEKE 2024, Algorithm 1.
         mut~ = mut + lambda delta                                   (eq. 4)
         lambda = max(0, -<mut, delta> / ||delta||^2)                (eq. 5, solved)
     client j:  trains from w_r + mut~_j                             (lines 19, 9) -> `Mutants`
-    server:    w_{r+1} = mean of the trained models                 (line 11)   -> `parts.aggregators.Mean`
+    server:    w_{r+1} = mean of the trained models                 (line 11)   -> `aggregators.mean.Mean`
 
 A mutation is `along * delta` plus something orthogonal to delta, so its projection is `max(along, 0)`. With
 FedMut's mutations, half of them +alpha delta and half (-1 + c) alpha delta, the models sent lie around
@@ -30,28 +30,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.mean import Mean
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
+from shoal.core.method import Axes
 from shoal.core.task import Task
-from shoal.core.types import (
-    Acc,
-    Cohort,
-    Metrics,
-    ModelMessage,
-    PerClient,
-    Reply,
-    Weights,
-)
-from shoal.parts.aggregators import Aggregator, Mean, Weighting, client_weight, client_weights
-from shoal.parts.local import Sgd
+from shoal.core.term import Term
+from shoal.core.training import Training, check_training
+from shoal.core.types import Acc, Cohort, Metrics, ModelMessage, Moment, PerClient, Reply, Weights
+from shoal.parts.averaging import Averaged, Averaging, client_weight, client_weights
 from shoal.parts.mutation import (
     Granularity,
     Kind,
@@ -64,7 +60,9 @@ from shoal.parts.mutation import (
     projected,
     where_moved,
 )
-from shoal.parts.training import Training
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
 
 FIRST, LARGEST = 0.5, 0.85  # where the momentum of p = "auto" starts, and what it never exceeds
 NEUTRAL = 0.05  # the cosine at which it stays
@@ -74,13 +72,15 @@ RISE, FALL = 0.05, 0.1  # how fast it follows a larger cosine, and a smaller one
 class FedQPState(NamedTuple):
     """What the server remembers."""
 
-    model: Weights
+    averaged: Averaged
     before: Params  # the parameters before the last step; delta is the difference
     norms: tuple[float, ...]  # of delta, by layer
-    rounds: int
     momentum: float  # that p = "auto" aims at
-    words: tuple[int, int]  # of the key that the next mutations are drawn from
-    aggregator: Any
+
+    @property
+    def model(self) -> Weights:
+        """The global model."""
+        return self.averaged.model
 
 
 class Plan(NamedTuple):
@@ -88,7 +88,6 @@ class Plan(NamedTuple):
 
     mutations: Mutations
     momentum: float  # the mean of `along` that is to be expected
-    ids: tuple[int, ...]
 
     def metrics(self, norms: np.ndarray) -> Metrics:
         """What rounds.jsonl says of it."""
@@ -97,6 +96,13 @@ class Plan(NamedTuple):
             "mutation_ratio": self._ratio(norms),
             "effective_momentum": self.momentum,
         }
+
+    def push(self, acc: FedQPAcc) -> np.ndarray:
+        """[layers]: the mean of `along` over the replies, by their weights."""
+        places = [acc.cohort.ids.index(client) for client in acc.weights]
+        weights = np.array(list(acc.weights.values()))
+        total: np.ndarray = weights @ self.mutations.along[places] / weights.sum()
+        return total
 
     def _ratio(self, norms: np.ndarray) -> float | None:
         """The mean |mutation| / |delta|; None where the last step is no number."""
@@ -110,22 +116,14 @@ class Plan(NamedTuple):
 class FedQPAcc(NamedTuple):
     """The fold."""
 
-    aggregate: Acc
-    plan: Plan
-    push: np.ndarray  # [layers] float64: sum of the replies' weights times `along`
-    weight: float
-
-    def with_push(self, clients: Sequence[int], weights: Sequence[float]) -> FedQPAcc:
-        """With the weights of some more replies."""
-        rows = self.plan.mutations.along[[self.plan.ids.index(client) for client in clients]]
-        return self._replace(push=self.push + weights @ rows, weight=self.weight + sum(weights))
+    average: Acc
+    cohort: Cohort
+    weights: Mapping[int, float]  # of the replies, by client
 
 
 @dataclass(frozen=True)
 class FedQP(Training):
     """Sends each client a mutated model; mutations against the last step are projected away at random."""
-
-    maps: ClassVar[bool] = True
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
@@ -136,7 +134,9 @@ class FedQP(Training):
     mutation: Kind = "fedmut"
     sigma: float = 0.5
     granularity: Granularity = "tensor"
+    terms: tuple[Term, ...] = ()
     aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < math.inf:
@@ -150,12 +150,21 @@ class FedQP(Training):
         if not 0 <= self.sigma < math.inf:
             raise SpecError(f"sigma must be >= 0, got {self.sigma:g}; 0.5 is usual")
 
+    @property
+    def _averaging(self) -> Averaging:
+        return Averaging(self.aggregator, self.server, self.weights)
+
+    def check(self, task: Task, axes: Axes) -> None:
+        """See `Method`."""
+        check_training(self.local, self.terms, task)
+        self._averaging.check(task, axes)
+
     def init(self, task: Task, key: Key) -> FedQPState:
         """See `Method`."""
-        model = task.init(key)
-        still = (0.0,) * len(layers(model.params, self.granularity))
-        state = FedQPState(model, model.params, still, 0, FIRST, key.words, self.aggregator.init(model))
-        _, momentum = self._odds(state._replace(rounds=1), 2)
+        averaged = self._averaging.init(task.init(key))
+        still = (0.0,) * len(layers(averaged.model.params, self.granularity))
+        state = FedQPState(averaged, averaged.model.params, still, FIRST)
+        _, momentum = self._odds(state, 2, 1)
         if momentum >= 1:
             warnings.warn(
                 f"the effective momentum (alpha / 2) (p + c - p c) is {momentum:.3g}, and from 1 on training "
@@ -164,55 +173,61 @@ class FedQP(Training):
             )
         return state
 
-    def dispatch(self, task: Task, state: FedQPState, cohort: Cohort, key: Key) -> ModelMessage:
+    def dispatch(self, task: Task, state: FedQPState, cohort: Cohort, moment: Moment) -> ModelMessage:
         """See `Method`."""
-        mutations = self._plan(state, cohort).mutations
+        mutations = self._plan(state, cohort, moment).mutations
         if not (mutations.along.any() or mutations.across.any()):
             return ModelMessage(state.model)
-        parts = layers(state.model.params, self.granularity)
-        return ModelMessage(
-            PerClient(Mutants(state.model, state.before, parts, state.norms, mutations, Key(state.words)))
-        )
+        parts, key = layers(state.model.params, self.granularity), moment.key.fold("mutations")
+        return ModelMessage(PerClient(Mutants(state.model, state.before, parts, state.norms, mutations, key)))
+
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
+        """See `Method`."""
+        return {"update": sent.model}
 
     def begin(self, state: FedQPState, cohort: Cohort) -> FedQPAcc:
         """See `Method`."""
-        aggregate = self.aggregator.begin(state.aggregator, state.model, cohort)
-        return FedQPAcc(aggregate, self._plan(state, cohort), np.zeros(len(state.norms)), 0.0)
+        return FedQPAcc(self._averaging.begin(state.averaged, cohort), cohort, {})
 
     def fold(self, acc: FedQPAcc, client: int, sent: Any, reply: Reply) -> FedQPAcc:
         """See `Method`."""
-        weight = client_weight(self.weights, reply)
-        aggregate = self.aggregator.fold(acc.aggregate, client, sent.model, reply.payload.update, weight)
-        return acc.with_push((client,), (weight,))._replace(aggregate=aggregate)
+        average = self._averaging.fold(acc.average, client, sent.model, reply.payload.update, reply)
+        weights = {**acc.weights, client: client_weight(self.weights, reply)}
+        return acc._replace(average=average, weights=weights)
 
     def fold_block(self, acc: FedQPAcc, clients: tuple[int, ...], sent: Any, reply: Reply) -> FedQPAcc:
         """See `Method`."""
-        weights, update = client_weights(self.weights, reply), reply.payload.update
-        aggregate = self.aggregator.fold_block(acc.aggregate, clients, sent.model, update, weights)
-        return acc.with_push(clients, weights.tolist())._replace(aggregate=aggregate)
+        average = self._averaging.fold_block(acc.average, clients, sent.model, reply.payload.update, reply)
+        new = dict(zip(clients, client_weights(self.weights, reply).tolist(), strict=True))
+        return acc._replace(average=average, weights={**acc.weights, **new})
 
-    def finish(self, task: Task, state: FedQPState, acc: FedQPAcc, key: Key) -> tuple[FedQPState, Metrics]:
+    def finish(
+        self, task: Task, state: FedQPState, acc: FedQPAcc, moment: Moment
+    ) -> tuple[FedQPState, Metrics]:
         """See `Method`."""
-        kept, model, metrics = self.aggregator.finish(state.aggregator, acc.aggregate)
-        parts = layers(model.params, self.granularity)
-        turn = Turn.between(parts, model.params, state.model.params, state.before)  # line 12
-        cosine = turn.cosine(np.array(state.norms), acc.push / acc.weight if acc.weight else acc.push)
+        if not acc.weights:
+            return state, {}
+        averaged, metrics = self._averaging.finish(task, state.averaged, acc.average, moment)
+        plan, norms = self._plan(state, acc.cohort, moment), np.array(state.norms)
+        parts = layers(averaged.model.params, self.granularity)
+        turn = Turn.between(parts, averaged.model.params, state.model.params, state.before)  # line 12
+        cosine = turn.cosine(norms, plan.push(acc))
         momentum = state.momentum if cosine is None else adapted(state.momentum, cosine)
-        norms, words = tuple(turn.norms.tolist()), key.fold("mutations").words
-        after = FedQPState(model, state.model.params, norms, state.rounds + 1, momentum, words, kept)
-        return after, {**metrics, **acc.plan.metrics(np.array(state.norms))}
+        after = FedQPState(averaged, state.model.params, tuple(turn.norms.tolist()), momentum)
+        return after, {**metrics, **plan.metrics(norms)}
 
-    def _plan(self, state: FedQPState, cohort: Cohort) -> Plan:
+    def _plan(self, state: FedQPState, cohort: Cohort, moment: Moment) -> Plan:
         """The mutations of a round: the same whenever it is asked for."""
-        key, clients = Key(state.words), len(cohort.ids)
-        p, momentum = self._odds(state, clients)
-        drawn = self._shape.draw(clients, self._sizes(state), self._acceleration(state) - 1, key)
+        key, clients = moment.key.fold("mutations"), len(cohort.ids)
+        p, momentum = self._odds(state, clients, moment.round)
+        backward = self._acceleration(moment.round) - 1
+        drawn = self._shape.draw(clients, self._sizes(state), backward, key)
         coins = key.fold("coins").numpy().random(drawn.along.shape) < p
-        return Plan(where_moved(projected(drawn, coins), np.array(state.norms)), momentum, cohort.ids)
+        return Plan(where_moved(projected(drawn, coins), np.array(state.norms)), momentum)
 
-    def _odds(self, state: FedQPState, clients: int) -> tuple[float, float]:
+    def _odds(self, state: FedQPState, clients: int, round: int) -> tuple[float, float]:
         """p, and the effective momentum that it leads to."""
-        c, paired = self._acceleration(state), clients // 2 * 2 / max(clients, 1)
+        c, paired = self._acceleration(round), clients // 2 * 2 / max(clients, 1)
         alpha = self.alpha * paired * self._shape.lean(self._sizes(state))
         p = probability(alpha, c, state.momentum) if self.p == "auto" else self.p
         return p, effective_momentum(alpha, p, c)
@@ -221,8 +236,8 @@ class FedQP(Training):
     def _shape(self) -> Mutation:
         return Mutation(self.mutation, self.alpha, self.sigma)
 
-    def _acceleration(self, state: FedQPState) -> float:
-        return self.acc * (1 - min(state.rounds / self.bound, 1))
+    def _acceleration(self, round: int) -> float:
+        return self.acc * (1 - min(round / self.bound, 1))
 
     def _sizes(self, state: FedQPState) -> list[int]:
         params = state.model.params

@@ -4,8 +4,8 @@ After Grammenos, Mendoza-Smith, Crowcroft, Mascolo: Federated Principal Componen
 which DSVD-FL compares itself. That paper is about streams of data, not about training; what is here is what
 remains of it for updates.
 
-    client i:  D_i = w_i - w,   every matrix of it -> U_k diag(s_k) V_k^T       -> `parts.factors.compressed`
-    server:    w <- w + sum_i a_i U_k diag(s_k) V_k^T / sum_i a_i               -> `parts.aggregators.Mean`
+    client i:  D_i = w_i - w,   every matrix of it -> U_k diag(s_k) V_k^T       -> `codecs.low_rank.LowRank`
+    server:    w <- w + sum_i a_i U_k diag(s_k) V_k^T / sum_i a_i               -> `aggregators.mean.Mean`
 
 k is `rank` of a matrix's largest rank, rounded up. It costs k (rows + columns + 1) numbers; where the dense
 matrix takes fewer, that is sent. Vectors and buffers are sent as they are. With `rank = 1` it is FedAvg.
@@ -15,68 +15,72 @@ Departures: as said, the method is ours. The paper's merging of subspaces and it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
-from shoal.core.errors import SpecError
+from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.mean import Mean
+from shoal.codecs.low_rank import LowRank, restored
 from shoal.core.key import Key
+from shoal.core.method import Axes
 from shoal.core.task import Task
-from shoal.core.types import (
-    Cohort,
-    Metrics,
-    ModelMessage,
-    Reply,
-    Setting,
-    Weights,
-)
-from shoal.parts.aggregators import Mean, MeanAcc, Weighting, client_weight
-from shoal.parts.factors import compressed, restored
-from shoal.parts.local import Sgd
-from shoal.parts.training import Training
+from shoal.core.term import Term
+from shoal.core.training import Training, check_training
+from shoal.core.types import Acc, Cohort, Metrics, Moment, Reply, Setting
+from shoal.parts.averaging import Averaged, Averaging
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
 
 
 @dataclass(frozen=True)
 class FedSVD(Training):
     """Averages updates of low rank."""
 
-    maps: ClassVar[bool] = True
-
     rank: float = 0.25
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
+    terms: tuple[Term, ...] = ()
+    aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
-        if not 0 < self.rank <= 1:
-            raise SpecError(f"rank must be in (0, 1], got {self.rank:g}; it is a share of the largest rank")
+        LowRank(self.rank)  # refuses a bad rank at once
 
-    def init(self, task: Task, key: Key) -> Weights:
-        """See `Method`."""
-        return task.init(key)
+    @property
+    def _averaging(self) -> Averaging:
+        return Averaging(self.aggregator, self.server, self.weights)
 
-    def dispatch(self, task: Task, state: Weights, cohort: Cohort, key: Key) -> ModelMessage:
+    def check(self, task: Task, axes: Axes) -> None:
         """See `Method`."""
-        return ModelMessage(state)
+        check_training(self.local, self.terms, task)
+        self._averaging.check(task, axes)
 
-    def begin(self, state: Weights, cohort: Cohort) -> MeanAcc:
+    def init(self, task: Task, key: Key) -> Averaged:
         """See `Method`."""
-        return Mean().begin((), state, cohort)
+        return self._averaging.init(task.init(key))
 
-    def fold(self, acc: MeanAcc, client: int, sent: Any, reply: Reply) -> MeanAcc:
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
         """See `Method`."""
-        update = restored(reply.payload.update, acc.model.params)
-        return Mean().fold(acc, client, sent.model, update, client_weight(self.weights, reply))
+        return {"update": sent.model}
 
-    def finish(self, task: Task, state: Weights, acc: MeanAcc, key: Key) -> tuple[Weights, Metrics]:
+    def begin(self, state: Averaged, cohort: Cohort) -> Acc:
         """See `Method`."""
-        _, model, metrics = Mean().finish((), acc)
-        return model, metrics
+        return self._averaging.begin(state, cohort)
 
-    def model(self, state: Weights) -> Weights:
+    def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
         """See `Method`."""
-        return state
+        return self._averaging.fold(acc, client, sent.model, reply.payload.update, reply)
+
+    def finish(self, task: Task, state: Averaged, acc: Acc, moment: Moment) -> tuple[Averaged, Metrics]:
+        """See `Method`."""
+        return self._averaging.finish(task, state, acc, moment)
 
     def upload(self, reply: Reply, setting: Setting) -> Reply:
         """See `Method`."""
-        assert reply.weight is not None
-        update = compressed(reply.payload.update, self.rank, stacked=bool(reply.weight.dim()))
-        return reply._replace(payload=reply.payload._replace(update=update))
+        return reply._replace(payload=LowRank(self.rank).encode(reply.payload)[0].content)
+
+    def received(self, reply: Reply, sent: Any) -> Reply:
+        """See `Method`."""
+        return reply._replace(payload=restored(reply.payload, sent.model))

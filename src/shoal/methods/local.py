@@ -10,14 +10,15 @@ Departures: there is no paper to depart from.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from shoal.core.data import Batching, Data
+from shoal.core.data import Data
 from shoal.core.key import Key
-from shoal.core.method import Method
 from shoal.core.task import Task
-from shoal.core.types import Cohort, Context, Metrics, Reply, Weights
-from shoal.parts.local import Sgd
+from shoal.core.term import Term
+from shoal.core.training import Course, Start, Training
+from shoal.core.types import Cohort, Context, Metrics, Moment, Reply, Weights
+from shoal.solver.sgd import Sgd
 
 
 class Nothing(NamedTuple):
@@ -25,20 +26,17 @@ class Nothing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Local(Method):
+class Local(Training):
     """Training without exchange: every client keeps its own model."""
 
-    remembers: ClassVar[bool] = True
-    maps: ClassVar[bool] = True
-    keeps: ClassVar[bool] = False
-
     local: Sgd = field(default_factory=Sgd)
+    terms: tuple[Term, ...] = ()
 
     def init(self, task: Task, key: Key) -> Nothing:
         """See `Method`."""
         return Nothing()
 
-    def dispatch(self, task: Task, state: Nothing, cohort: Cohort, key: Key) -> Nothing:
+    def dispatch(self, task: Task, state: Nothing, cohort: Cohort, moment: Moment) -> Nothing:
         """See `Method`."""
         return Nothing()
 
@@ -54,27 +52,23 @@ class Local(Method):
         """See `Method`."""
         return acc
 
-    def finish(self, task: Task, state: Nothing, acc: Nothing, key: Key) -> tuple[Nothing, Metrics]:
+    def finish(self, task: Task, state: Nothing, acc: Nothing, moment: Moment) -> tuple[Nothing, Metrics]:
         """See `Method`."""
         return state, {}
 
     def model(self, state: Nothing) -> None:
         """See `Method`."""
 
-    @property
-    def batching(self) -> Batching:
-        """See `Method`."""
-        return self.local.batching
-
     def client_init(self, task: Task, key: Key) -> Weights:
         """See `Method`."""
         return task.init(key)
 
-    def client_update(
+    def client_training(
         self, task: Task, memory: Weights, message: Any, data: Data, context: Context
-    ) -> tuple[Weights, Reply]:
-        """See `Method`."""
-        return self.local.train(task, memory, data, context).weights, Reply(Nothing(), None, {})
+    ) -> Course:
+        """See `Training`."""
+        trained = yield Start(memory, self.terms)
+        return trained.weights, Reply(Nothing(), None, {})
 
     def local_model(self, memory: Weights, message: Any) -> Weights:
         """See `Method`."""

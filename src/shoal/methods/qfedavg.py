@@ -4,7 +4,7 @@ Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICL
 
     client k:  F_k = loss of w on all its samples                               -> `parts.losses.mean_loss`
                w_k = E epochs of SGD from w,   G_k = L (w - w_k)                -> `QFedAvg.fold`
-               D_k = F_k^q G_k,   h_k = q F_k^(q-1) ||G_k||^2 + L F_k^q         -> `QFedAvg.fold`
+               D_k = F_k^q G_k,   h_k = q F_k^(q-1) ||G_k||^2 + L F_k^q         -> `QFedAvg._h`
     server:    w <- w - sum_k D_k / sum_k h_k                                   -> `QFedAvg.finish`
 
 L is one over the learning rate. With q = 0 it is FedAvg with uniform weights; the larger q, the more alike
@@ -23,17 +23,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from shoal.aggregators.aggregator import moved
+from shoal.aggregators.mean import Mean, MeanAcc
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
+from shoal.core.gate import Like
 from shoal.core.key import Key
+from shoal.core.method import Axes
 from shoal.core.task import Task
-from shoal.core.types import Cohort, Context, Memory, Metrics, Reply, Weights
-from shoal.parts.aggregators import Mean, MeanAcc, moved
-from shoal.parts.local import Sgd
+from shoal.core.term import Term
+from shoal.core.training import Course, Start, Training, check_training
+from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
 from shoal.parts.losses import mean_loss
-from shoal.parts.training import Training
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
 
 TINY = 1e-10  # added to losses, so that their powers exist
 
@@ -42,7 +49,7 @@ class QFedAvgState(NamedTuple):
     """What the server remembers."""
 
     model: Weights
-    round: int  # how many are done
+    server: Any
 
 
 class QFedAvgReply(NamedTuple):
@@ -56,9 +63,8 @@ class QFedAvgAcc(NamedTuple):
     """The fold: `mean` weighs updates by F_k^q."""
 
     mean: MeanAcc
-    weights: Mapping[int, float]  # F_k^q by client, as often as it was drawn
-    divisor: float  # sum of h_k
-    smoothness: float  # L
+    losses: Mapping[int, float]  # F_k by client
+    squares: Mapping[int, float]  # ||w_k - w||^2 by client
 
 
 @dataclass(frozen=True)
@@ -67,47 +73,70 @@ class QFedAvg(Training):
 
     q: float = 0.01
     local: Sgd = field(default_factory=Sgd)
+    terms: tuple[Term, ...] = ()
+    server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
         if not 0 <= self.q < math.inf:
             raise SpecError(f"q must be at least 0, got {self.q:g}; the authors use 0.001 to 5")
 
+    def check(self, task: Task, axes: Axes) -> None:
+        """See `Method`."""
+        check_training(self.local, self.terms, task)
+
     def init(self, task: Task, key: Key) -> QFedAvgState:
         """See `Method`."""
-        return QFedAvgState(task.init(key), 0)
+        model = task.init(key)
+        return QFedAvgState(model, self.server.init(model.params))
+
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
+        """See `Method`."""
+        return {"update": sent.model, "start_loss": Like((), torch.float64)}
 
     def begin(self, state: QFedAvgState, cohort: Cohort) -> QFedAvgAcc:
         """See `Method`."""
-        return QFedAvgAcc(Mean().begin((), state.model, cohort), {}, 0.0, 1 / self.local.rate(state.round))
+        return QFedAvgAcc(Mean().begin((), state.model, cohort), {}, {})
 
     def fold(self, acc: QFedAvgAcc, client: int, sent: Any, reply: Reply) -> QFedAvgAcc:
         """See `Method`."""
-        update, loss = reply.payload.update, float(reply.payload.start_loss) + TINY
-        length = acc.smoothness**2 * sum(float(x.double().square().sum()) for x in update.params.values())
-        weight, times = loss**self.q, acc.mean.draws.get(client, 1)
-        h = self.q * loss ** (self.q - 1) * length + acc.smoothness * weight
-        return acc._replace(
-            mean=Mean().fold(acc.mean, client, sent.model, update, weight),
-            weights={**acc.weights, client: times * weight},
-            divisor=acc.divisor + times * h,
+        update, loss = reply.payload.update, max(float(reply.payload.start_loss), 0.0) + TINY
+        square = sum(float(x.double().square().sum()) for x in update.params.values())
+        return QFedAvgAcc(
+            Mean().fold(acc.mean, client, sent.model, update, loss**self.q),
+            {**acc.losses, client: loss},
+            {**acc.squares, client: square},
         )
 
     def finish(
-        self, task: Task, state: QFedAvgState, acc: QFedAvgAcc, key: Key
+        self, task: Task, state: QFedAvgState, acc: QFedAvgAcc, moment: Moment
     ) -> tuple[QFedAvgState, Metrics]:
         """See `Method`."""
-        _, averaged, _ = Mean().finish((), acc.mean)
-        factor = acc.smoothness / acc.divisor
-        step = {name: factor * acc.mean.floats.values[name] for name in state.model.params}
-        model = Weights(moved(state.model.params, step), averaged.buffers)
-        weights = {client: factor * weight for client, weight in acc.weights.items()}
-        return QFedAvgState(model, state.round + 1), {"weights": weights}
+        if not acc.losses:
+            return state, {}
+        smooth = 1 / self.local.rate(moment.round)  # L
+        divisor = sum(self._h(acc, client, smooth) for client in acc.losses)
+        factor = smooth / divisor
+        step = {name: factor * value for name, value in acc.mean.floats.values.items()}
+        kept, params = self.server.step(state.server, {name: step[name] for name in state.model.params})
+        mean = Mean().finish(task, (), acc.mean, moment).step
+        model = moved(state.model, mean._replace(params=params))
+        weights = {c: factor * self._draws(acc, c) * loss**self.q for c, loss in acc.losses.items()}
+        return QFedAvgState(model, kept), {"weights": weights}
 
-    def client_update(
+    def _h(self, acc: QFedAvgAcc, client: int, smooth: float) -> float:
+        """h_k, as often as the client was drawn."""
+        loss, length = acc.losses[client], smooth**2 * acc.squares[client]
+        h: float = self.q * loss ** (self.q - 1) * length + smooth * loss**self.q
+        return self._draws(acc, client) * h
+
+    def _draws(self, acc: QFedAvgAcc, client: int) -> int:
+        return acc.mean.draws.get(client, 1)
+
+    def client_training(
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
-    ) -> tuple[Memory, Reply]:
-        """See `Method`."""
+    ) -> Course:
+        """See `Training`."""
         loss = mean_loss(task, message.model, data)
-        trained = self.local.train(task, message.model, data, context)
+        trained = yield Start(message.model, self.terms)
         payload = QFedAvgReply(trained.update(message.model), loss)
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})

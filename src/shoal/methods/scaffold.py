@@ -3,14 +3,16 @@
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated
 Learning, ICML 2020, Algorithm 1 with option II.
 
-    client i:  y <- y - eta (g_i(y) - c_i + c), K times from x       (line 10) -> `Sgd.train(shift=c - c_i)`
-               c_i+ = c_i - c + (x - y) / (K eta)                    (line 12) -> `Scaffold.client_update`
+    client i:  y <- y - eta (g_i(y) - c_i + c), K times from x       (line 10) -> `Start(shift=c - c_i)`
+               c_i+ = c_i - c + (x - y) / (K eta)                    (line 12) -> `Scaffold.client_training`
                return y - x and c_i+ - c_i
-    server:    x <- x + eta_g mean(y_i - x)                          (line 16) -> `Scaffold.finish`
+    server:    x <- x + eta_g mean(y_i - x)                          (line 16) -> `parts.averaging`
                c <- c + (|S| / N) mean(c_i+ - c_i)                   (line 17) -> `Scaffold.finish`
 
 A client keeps c_i as its memory, which is committed only with an accepted reply, so that `c = mean_i c_i`
 holds whatever gets lost.
+
+eta_g is the learning rate of the slot `server`.
 
 Departures: with local momentum rho the client has moved by more than K eta mean gradients; line 12 then
 divides by eta K', K' = (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho). Buffers are averaged like parameters
@@ -19,21 +21,27 @@ and have no control variates.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from shoal.core.data import Batching, Data
-from shoal.core.errors import SpecError
+from shoal.aggregators.aggregator import Aggregator, Weighting, moved
+from shoal.aggregators.mean import Mean, WeightedSum
+from shoal.core.data import Data
 from shoal.core.key import Key
-from shoal.core.method import Method
+from shoal.core.method import Axes
 from shoal.core.task import Task
+from shoal.core.term import Term
+from shoal.core.training import Course, Start, Training, check_training
 from shoal.core.tree import subtract, zeros_like
-from shoal.core.types import Cohort, Context, Metrics, Reply, Weights
-from shoal.parts.aggregators import Mean, MeanAcc, WeightedSum, Weighting, client_weight, moved
-from shoal.parts.local import Sgd
+from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
+from shoal.parts.averaging import Averaged, Averaging
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
 
 Control = Mapping[str, Tensor]
 
@@ -41,8 +49,13 @@ Control = Mapping[str, Tensor]
 class ScaffoldState(NamedTuple):
     """What the server remembers."""
 
-    model: Weights
+    averaged: Averaged
     control: Control
+
+    @property
+    def model(self) -> Weights:
+        """The global model."""
+        return self.averaged.model
 
 
 class ScaffoldMessage(NamedTuple):
@@ -62,78 +75,76 @@ class ScaffoldReply(NamedTuple):
 class ScaffoldAcc(NamedTuple):
     """The fold."""
 
-    mean: MeanAcc
+    average: Acc
     control: WeightedSum
     population: int
 
 
 @dataclass(frozen=True)
-class Scaffold(Method):
+class Scaffold(Training):
     """Corrects client drift by control variates that clients and server keep."""
-
-    remembers: ClassVar[bool] = True
-    maps: ClassVar[bool] = True
-    keeps: ClassVar[bool] = False
-    needs_exact: ClassVar[str] = "the server's control is no longer the mean of the clients'"
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
-    server_lr: float = 1.0
+    terms: tuple[Term, ...] = ()
+    aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
 
-    def __post_init__(self) -> None:
-        if not self.server_lr > 0:
-            raise SpecError(f"server_lr must be > 0, got {self.server_lr:g}; the paper uses 1")
+    @property
+    def _averaging(self) -> Averaging:
+        return Averaging(self.aggregator, self.server, self.weights)
+
+    def check(self, task: Task, axes: Axes) -> None:
+        """See `Method`."""
+        check_training(self.local, self.terms, task)
+        self._averaging.check(task, axes)
+        if not axes.codec.transparent:
+            broken = "the server's control is no longer the mean of the clients'"
+            warnings.warn(f"with a lossy codec {broken} in scaffold", stacklevel=2)
 
     def init(self, task: Task, key: Key) -> ScaffoldState:
         """See `Method`."""
         model = task.init(key)
-        return ScaffoldState(model, zeros_like(model.params))
+        return ScaffoldState(self._averaging.init(model), zeros_like(model.params))
 
-    def dispatch(self, task: Task, state: ScaffoldState, cohort: Cohort, key: Key) -> ScaffoldMessage:
+    def dispatch(self, task: Task, state: ScaffoldState, cohort: Cohort, moment: Moment) -> ScaffoldMessage:
         """See `Method`."""
         return ScaffoldMessage(state.model, state.control)
 
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
+        """See `Method`."""
+        return {"update": sent.model, "control_change": sent.control}
+
     def begin(self, state: ScaffoldState, cohort: Cohort) -> ScaffoldAcc:
         """See `Method`."""
-        return ScaffoldAcc(Mean().begin((), state.model, cohort), WeightedSum.empty(), cohort.population)
+        average = self._averaging.begin(state.averaged, cohort)
+        return ScaffoldAcc(average, WeightedSum.empty(), cohort.population)
 
     def fold(self, acc: ScaffoldAcc, client: int, sent: Any, reply: Reply) -> ScaffoldAcc:
         """See `Method`."""
-        weight = client_weight(self.weights, reply)
-        mean = Mean().fold(acc.mean, client, sent.model, reply.payload.update, weight)
-        return acc._replace(mean=mean, control=acc.control.add(reply.payload.control_change, 1.0))
+        average = self._averaging.fold(acc.average, client, sent.model, reply.payload.update, reply)
+        return acc._replace(average=average, control=acc.control.add(reply.payload.control_change, 1.0))
 
     def finish(
-        self, task: Task, state: ScaffoldState, acc: ScaffoldAcc, key: Key
+        self, task: Task, state: ScaffoldState, acc: ScaffoldAcc, moment: Moment
     ) -> tuple[ScaffoldState, Metrics]:
         """See `Method`."""
-        _, model, _ = Mean().finish((), acc.mean)
-        if self.server_lr != 1.0:
-            step = {name: self.server_lr * value for name, value in acc.mean.floats.mean().items()}
-            model = model._replace(params=moved(state.model.params, step))  # line 16
+        averaged, metrics = self._averaging.finish(task, state.averaged, acc.average, moment)  # line 16
         change = {name: value / acc.population for name, value in acc.control.values.items()}
-        return ScaffoldState(model, moved(state.control, change)), {}  # line 17
-
-    def model(self, state: ScaffoldState) -> Weights:
-        """See `Method`."""
-        return state.model
-
-    @property
-    def batching(self) -> Batching:
-        """See `Method`."""
-        return self.local.batching
+        control = moved(Weights(state.control, {}), Weights(change, {})).params  # line 17
+        return ScaffoldState(averaged, control), metrics
 
     def client_init(self, task: Task, key: Key) -> Control:
         """See `Method`."""
         control: Control = zeros_like(task.init(key).params)
         return control
 
-    def client_update(
+    def client_training(
         self, task: Task, memory: Control, message: Any, data: Data, context: Context
-    ) -> tuple[Control, Reply]:
-        """See `Method`."""
+    ) -> Course:
+        """See `Training`."""
         shift = subtract(message.control, memory)
-        trained = self.local.train(task, message.model, data, context, shift=shift)  # line 10
+        trained = yield Start(message.model, self.terms, shift)  # line 10
         update = trained.update(message.model)
         reach = self.local.rate(context.round) * effective_steps(trained.steps, self.local.momentum)
         control = {
@@ -143,6 +154,6 @@ class Scaffold(Method):
         return control, Reply(payload, data.weight, {"train_loss": trained.loss})
 
 
-def effective_steps(steps: int | Tensor, momentum: float) -> float | Tensor:
+def effective_steps(steps: int, momentum: float) -> float:
     """How many plain steps move as far as `steps` steps with momentum, under a constant gradient."""
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

@@ -71,21 +71,23 @@ def dropouts(module: nn.Module) -> dict[str, Dropout]:
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, Dropout)}
 
 
-def noise_shapes(module: nn.Module, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+def noise_shapes(
+    module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> dict[str, tuple[int, ...]]:
     """Full name of each noise buffer -> shape of one sample's activation there, found by a dry pass.
 
-    `shape` is the shape of one sample. The module is left as it was.
+    `shape` and `dtype` are those of one sample. The module is left as it was.
     """
     layers = dropouts(module)
     if not layers:
         return {}
     found: dict[str, tuple[int, ...]] = {}
     hooks = [layer.register_forward_hook(partial(_note, found, name)) for name, layer in layers.items()]
-    _dry_pass(module, shape, hooks)
+    _dry_pass(module, shape, dtype, hooks)
     return found
 
 
-def last_linear(module: nn.Module, shape: tuple[int, ...]) -> str | None:
+def last_linear(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> str | None:
     """The linear layer whose outputs are the model's own, as its parameters' names begin, by a dry pass.
 
     "fc." for a last layer fc; None for a model that ends in something else.
@@ -93,7 +95,7 @@ def last_linear(module: nn.Module, shape: tuple[int, ...]) -> str | None:
     layers = {name: part for name, part in module.named_modules() if type(part) is nn.Linear}
     made: dict[str, Tensor] = {}
     hooks = [layer.register_forward_hook(partial(_keep, made, name)) for name, layer in layers.items()]
-    outputs = _dry_pass(module, shape, hooks)
+    outputs = _dry_pass(module, shape, dtype, hooks)
     return next((f"{name}." if name else "" for name, out in made.items() if out is outputs), None)
 
 
@@ -101,14 +103,17 @@ def _keep(made: dict[str, Tensor], name: str, layer: nn.Module, args: tuple[Any,
     made[name] = out
 
 
-def _dry_pass(module: nn.Module, shape: tuple[int, ...], hooks: Sequence[RemovableHandle]) -> Any:
+def _dry_pass(
+    module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, hooks: Sequence[RemovableHandle]
+) -> Any:
     """What the module gives for samples of zeros. It is left as it was, without the hooks."""
     modes = [(part, part.training) for part in module.modules()]
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     try:
         module.eval()
         with torch.no_grad():
-            return module(torch.zeros(_DRY_ROWS, *shape, dtype=like.dtype, device=like.device))
+            dtype = like.dtype if dtype.is_floating_point else dtype
+            return module(torch.zeros(_DRY_ROWS, *shape, dtype=dtype, device=like.device))
     finally:
         for hook in hooks:
             hook.remove()

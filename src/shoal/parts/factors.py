@@ -1,4 +1,4 @@
-"""Updates as products of thin matrices, by singular value decomposition tensor by tensor.
+"""Matrices as products of thin ones, by singular value decomposition.
 
 A tensor of two or more axes is a matrix [first axis, all others]: a convolution [out, in * height * width].
 Its singular vectors come from the product of the matrix with its own transpose on the shorter side, which
@@ -8,14 +8,10 @@ costs a fraction of a full decomposition.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from shoal.core.tree import row, stack
-from shoal.core.types import Weights
 
 
 class Factors(NamedTuple):
@@ -87,36 +83,3 @@ def factored(matrix: Tensor, rank: int) -> Factors:
 
 def _wide(matrix: Tensor) -> Tensor:
     return matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-
-
-def compressed(update: Weights, share: float, *, stacked: bool) -> Weights:
-    """The update with every matrix cut to a share of its largest rank, in the shortest form: factors, or the
-    dense matrix where that takes fewer numbers. Buffers and vectors stay. `stacked` in a block of clients."""
-    if stacked:
-        clients = len(next(iter(update.params.values())))
-        singles = [compressed(row(update, i), share, stacked=False) for i in range(clients)]
-        together: Weights = stack(singles)
-        return together
-    params: dict[str, Any] = {name: _cut(value, share) for name, value in update.params.items()}
-    return update._replace(params=params)
-
-
-def _cut(value: Tensor, share: float) -> Tensor | Factors:
-    if not is_matrix(value) or share >= 1:
-        return value
-    matrix = as_matrix(value)
-    rank = rank_of(share, min(matrix.shape))
-    if rank == min(matrix.shape):
-        return value
-    factors = factored(matrix, rank)
-    numbers = sum(part.numel() for part in factors)
-    return factors if numbers < matrix.numel() else factors.dense().reshape(value.shape)
-
-
-def restored(update: Weights, like: Mapping[str, Tensor]) -> Weights:
-    """The dense update, in the shapes of the parameters it belongs to."""
-    params = {
-        name: value.dense().reshape(like[name].shape) if isinstance(value, Factors) else value
-        for name, value in update.params.items()
-    }
-    return update._replace(params=params)

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.core.key import Key
+from shoal.core.term import Step, Term
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
-from shoal.parts.terms import Step, Term
 
 
 def new_generator(noise: int, classes: int, hidden: int, width: int, key: Key) -> Weights:
@@ -116,7 +116,6 @@ class Generated(Term):
 
     def loss(self, step: Step) -> Tensor:
         """See the class."""
-        assert step.key is not None
         classes = self.learned.nonzero()[:, 0]
         drawn = step.key.fold("classes").numpy().integers(len(classes), size=self.draws)
         y = torch.cat([step.y, classes[torch.from_numpy(drawn)]])

@@ -12,9 +12,10 @@ moves, and the next exchange sends both.
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +23,13 @@ from torch import Tensor
 
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
+from shoal.core.gate import Like
 from shoal.core.key import Key
-from shoal.core.method import Method
+from shoal.core.method import Axes, Method
 from shoal.core.task import Task
 from shoal.core.tree import all_finite
-from shoal.core.types import Cohort, Context, Memory, Metrics, Reply, Weights
+from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
 from shoal.kernels.swarm import FSI, PSO, Flock, Rule, advance, descend
-from shoal.parts.compiled import in_threads
 from shoal.parts.landscape import (
     Landscape,
     LossForm,
@@ -38,6 +39,7 @@ from shoal.parts.landscape import (
     problems_of,
     unpacked,
 )
+from shoal.solver.compiled import in_threads
 
 __all__ = ["FSI", "PSO", "Rule", "Swarm", "SwarmAcc", "SwarmMessage", "SwarmReply", "SwarmState", "counted"]
 
@@ -88,11 +90,6 @@ class SwarmAcc(NamedTuple):
 class Swarm(Method):
     """Server and client of a swarm; a method adds its fields and its rule of motion."""
 
-    keeps: ClassVar[bool] = False
-    takes_buffers: ClassVar[bool] = False
-    may_be_nonfinite: ClassVar[frozenset[str]] = frozenset(SwarmReply._fields)
-    needs_exact: ClassVar[str] = "clients judge rounded candidates, and the server compares rounded losses"
-
     epochs: int
     particles: int
     initial_range: float
@@ -116,6 +113,17 @@ class Swarm(Method):
             raise SpecError(f"particles must be at least 2, got {self.particles}; 20 to 30 are usual")
         if not 0 < self.initial_range < math.inf:
             raise SpecError(f"initial_range must be > 0, got {self.initial_range:g}; 0.01 is usual")
+
+    def check(self, task: Task, axes: Axes) -> None:
+        """See `Method`."""
+        if task.batch_norms or task.init(Key.from_seed(0)).buffers:
+            raise SpecError(
+                "this method cannot learn a model with BatchNorm or other buffers, which only training sets; "
+                "use a model without, such as linear, logistic_ova or mlp"
+            )
+        if not axes.codec.transparent:
+            broken = "clients judge rounded candidates, and the server compares rounded losses"
+            warnings.warn(f"with a lossy codec {broken} in a swarm", stacklevel=2)
 
     # ---- server
 
@@ -150,11 +158,16 @@ class Swarm(Method):
             nonfinite=(),
         )
 
-    def legs(self, state: SwarmState, cohort: Cohort) -> tuple[Cohort, ...]:
+    def legs(self, state: SwarmState, cohort: Cohort, moment: Moment) -> tuple[Cohort, ...]:
         """See `Method`. The very first exchange only finds out where the particles begin."""
         return (cohort,) * (self.epochs + (state.epoch == 0))
 
-    def dispatch(self, task: Task, state: SwarmState, cohort: Cohort, key: Key) -> SwarmMessage:
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
+        """See `Method`. A loss that is no number is counted as infinite."""
+        losses = Like(tuple(sent.candidates.shape[1:]), torch.float64, finite=False)
+        return {"losses": losses, "position_losses": losses if isinstance(sent.positions, Tensor) else ()}
+
+    def dispatch(self, task: Task, state: SwarmState, cohort: Cohort, moment: Moment) -> SwarmMessage:
         """See `Method`."""
         comparable = state.epoch == 0 or set(cohort.ids) == set(state.clients)
         return SwarmMessage(state.candidates, () if comparable else state.particles)
@@ -175,8 +188,12 @@ class Swarm(Method):
             acc.nonfinite if all_finite(reply.payload) else (*acc.nonfinite, client),
         )
 
-    def finish(self, task: Task, state: SwarmState, acc: SwarmAcc, key: Key) -> tuple[SwarmState, Metrics]:
+    def finish(
+        self, task: Task, state: SwarmState, acc: SwarmAcc, moment: Moment
+    ) -> tuple[SwarmState, Metrics]:
         """See `Method`."""
+        if not acc.clients:
+            return state, {}
         state = _noted(state, acc.nonfinite)
         known, new = state.losses, acc.losses
         if acc.position_losses is not None:
@@ -193,8 +210,8 @@ class Swarm(Method):
         state = _after(state, flock, 1)._replace(clients=acc.clients, samples=acc.samples)
         return state, self._metrics(state)
 
-    def fused(
-        self, task: Task, state: SwarmState, data: Mapping[int, Data], key: Key, legs: int
+    def shortcut(
+        self, task: Task, state: SwarmState, data: Mapping[int, Data], legs: int, threads: int
     ) -> tuple[SwarmState, Metrics] | None:
         """See `Method`."""
         if kind_of(task) == "sampled" or set(data) != set(state.clients):
@@ -205,7 +222,6 @@ class Swarm(Method):
             factors = np.stack([land.factor for land in lands if isinstance(land, Quadratic)])
             descend(self.rule, _words(state), state.epoch, legs, flock, factors, strange)
         else:
-            threads = next(iter(data.values())).threads
             counts = np.array([held.count for held in data.values()])
             for epoch in range(state.epoch, state.epoch + legs):
                 total = _judged(lands, flock, strange, counts, threads)

@@ -79,7 +79,7 @@ def _curves(runs: Sequence[RunView]) -> list[str]:
         over("mean_client_accuracy", "Mean client accuracy"),
         over("worst_client_accuracy", "Worst tenth of clients"),
     ]
-    losses = [over("loss", "Test loss"), over("train_loss", "Training loss")]
+    losses = [over("loss", "Test loss"), over("clients.train_loss", "Training loss")]
     sections = {"Learning": learning, "Cost": costs, "Clients": clients, "Losses": losses}
     drawn = {title: gallery(sketches, roomy=many) for title, sketches in sections.items()}
     shown = [part for title, cards in drawn.items() if cards for part in (heading(title), cards)]

@@ -21,7 +21,7 @@ _COSTS: Mapping[Against, tuple[str, ...]] = {
 
 # What every run may report; any other number in a round is the method's own.
 KNOWN = frozenset(
-    {"round", "accuracy", "mse", "loss", "train_loss", "balanced_accuracy", "f1", "auc"}
+    {"round", "accuracy", "mse", "loss", "clients.train_loss", "balanced_accuracy", "f1", "auc"}
     | {"mean_client_accuracy", "worst_client_accuracy", "client_accuracy_std"}
     | {"bytes_up", "bytes_down", "seconds", "virtual_seconds", "cohort", "rejected", "honest_weight"}
 )
@@ -44,7 +44,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "accuracy": percent("Test accuracy"),
     "mse": Quantity("Test MSE"),
     "loss": Quantity("Test loss"),
-    "train_loss": Quantity("Training loss"),
+    "clients.train_loss": Quantity("Training loss"),
     "balanced_accuracy": percent("Balanced accuracy"),
     "f1": Quantity("F1 score", end=1),
     "auc": Quantity("Area under the ROC curve", end=1),

@@ -108,7 +108,7 @@ def _quality(run: RunView) -> list[Tile]:
 def _learning(run: RunView) -> list[str]:
     metric, name = ("mse", "MSE") if is_regression([run]) else ("accuracy", "Accuracy")
     time: Against = "virtual_seconds" if track_of(run, metric, "virtual_seconds") else "seconds"
-    losses = {"loss": "Test", "train_loss": "Training"}
+    losses = {"loss": "Test", "clients.train_loss": "Training"}
     shown = gallery(
         [
             Sketch(lambda width: metric_chart([run], metric, "rounds", width), f"{name} over rounds"),

@@ -36,7 +36,7 @@ from torch import Tensor
 from shoal.core.data import Data
 from shoal.core.key import Key
 from shoal.core.selector import Population, Selector
-from shoal.core.types import Cohort, Reply
+from shoal.core.types import Cohort, Moment, Reply, Tree
 from shoal.selectors.size import check_population, check_size, cohort_size
 
 Distance = Literal["cosine", "l2", "l1"]
@@ -174,7 +174,6 @@ class Seen(NamedTuple):
 class Clustered(Selector):
     """Draws in proportion to clients' samples, spread over groups of clients of like size or like updates."""
 
-    asks_profile: ClassVar[bool] = True
     by_samples: ClassVar[bool] = True
 
     count: int | None = None
@@ -198,7 +197,9 @@ class Clustered(Selector):
         """See `Selector`."""
         return state._replace(counts={**state.counts, **profiles})
 
-    def select(self, state: Seen, available: Population, key: Key) -> Cohort:
+    def select(
+        self, state: Seen, available: Population, reports: Mapping[int, Tree], moment: Moment
+    ) -> Cohort:
         """See `Selector`. The count of a member is how often it was drawn."""
         counts = counts_of(state, available)
         draws = cohort_size(self.count, self.fraction, len(available))
@@ -206,8 +207,8 @@ class Clustered(Selector):
             shares = by_size(counts, draws)
         else:
             distances = _spread(state.gradients, available, self.by)
-            shares = by_similarity(counts, draws, distances, key.fold("pour"))
-        drawn, often = np.unique(shares.draw(key.fold("draw")), return_counts=True)
+            shares = by_similarity(counts, draws, distances, moment.key.fold("pour"))
+        drawn, often = np.unique(shares.draw(moment.key.fold("draw")), return_counts=True)
         ids = tuple(available[int(position)] for position in drawn)
         return Cohort(ids, {"count": tuple(often.tolist())}, len(available))
 

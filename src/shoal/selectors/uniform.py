@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from shoal.core.key import Key
 from shoal.core.selector import Population, Selector
-from shoal.core.types import Cohort
+from shoal.core.types import Cohort, Moment, Tree
 from shoal.selectors.size import check_population, check_size, cohort_size
 
 
@@ -15,18 +15,18 @@ from shoal.selectors.size import check_population, check_size, cohort_size
 class Uniform(Selector):
     """A number (`count`) or share (`fraction`) of the clients, each equally likely, without replacement."""
 
-    observes: ClassVar[bool] = False
-
     count: int | None = None
     fraction: float | None = None
 
     def __post_init__(self) -> None:
         check_size(self.count, self.fraction)
 
-    def select(self, state: Any, available: Population, key: Key) -> Cohort:
+    def select(
+        self, state: Any, available: Population, reports: Mapping[int, Tree], moment: Moment
+    ) -> Cohort:
         """See `Selector`."""
         size = cohort_size(self.count, self.fraction, len(available))
-        picked = key.numpy().choice(len(available), size, replace=False, shuffle=False)
+        picked = moment.key.numpy().choice(len(available), size, replace=False, shuffle=False)
         return Cohort(tuple(sorted(available[i] for i in picked.tolist())), {}, len(available))
 
     def check(self, population: int) -> None:
@@ -38,8 +38,8 @@ class Uniform(Selector):
 class All(Selector):
     """Every client that can be reached."""
 
-    observes: ClassVar[bool] = False
-
-    def select(self, state: Any, available: Population, key: Key) -> Cohort:
+    def select(
+        self, state: Any, available: Population, reports: Mapping[int, Tree], moment: Moment
+    ) -> Cohort:
         """See `Selector`."""
         return Cohort(tuple(available), {}, len(available))

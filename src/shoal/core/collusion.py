@@ -1,7 +1,8 @@
 """Attackers who act together: they are visited first, agree on their lies, and then answer in their turns.
 
 The honest clients of a cohort are visited just as without an attack, in the engine's own way, and their
-replies are passed on as they come. Only what attackers answer is held.
+replies are passed on as they come. Only what attackers answer is held; if they may see the replies of all,
+so are these.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from shoal.core.engine import ClientSide, Delivery, Memory, Work, stage
+from shoal.core.client import ClientSide
+from shoal.core.engine import Delivery, Memory, Work, stage
 from shoal.core.key import Key
 from shoal.core.types import Cohort, Context, Reply, Tree, Version, message_part
 
@@ -35,7 +37,7 @@ class Store(Protocol):
         """Keep a memory until it is known whether it was accepted."""
 
 
-class Conspiracy:
+class Collusion:
     """An engine's way of visiting clients, with attackers among them."""
 
     def __init__(self, side: ClientSide, way: Way, store: Store) -> None:
@@ -48,26 +50,47 @@ class Conspiracy:
         if not liars:
             yield from self._way.exchange(work, cohort, message, key)
             return
-        held = dict(zip(liars, self._lies(work, cohort, liars, message, key), strict=True))
-        honest = [i for i in range(len(cohort.ids)) if i not in held]
-        replies: Iterator[Delivery] = iter(())
-        if honest:
-            replies = self._way.exchange(work, cohort.take(honest), message_part(message, honest), key)
-        yield from _in_turn(replies, held)
-
-    def close(self) -> None:
-        """End what the way started."""
-        self._way.close()
-
-    def _lies(
-        self, work: Work, cohort: Cohort, liars: Sequence[int], message: Tree, key: Key
-    ) -> list[Delivery]:
         members, part = cohort.take(liars), message_part(message, liars)
         trained = [
             single
             for delivery in self._way.exchange(work._replace(verb="train"), members, part, key)
             for single in delivery.singles()
         ]
+        chosen = set(liars)
+        honest = [i for i in range(len(cohort.ids)) if i not in chosen]
+        replies: Iterator[Delivery] = iter(())
+        if honest:
+            replies = self._way.exchange(work, cohort.take(honest), message_part(message, honest), key)
+        seen: list[Reply] = []
+        if self._knows_all:
+            held = [single for delivery in replies for single in delivery.singles()]
+            seen = [self._opened(delivery) for delivery in held if delivery.reply is not None]
+            replies = iter(held)
+        lies = self._lies(work, members, trained, seen, len(cohort.ids), key)
+        yield from _in_turn(replies, dict(zip(liars, lies, strict=True)))
+
+    def close(self) -> None:
+        """End what the way started."""
+        self._way.close()
+
+    @property
+    def _knows_all(self) -> bool:
+        return self._side.attack is not None and self._side.attack.knows == "all"
+
+    def _opened(self, delivery: Delivery) -> Reply:
+        """An honest reply as the server will see it."""
+        assert delivery.reply is not None
+        return self._side.method.received(delivery.reply, delivery.sent)
+
+    def _lies(
+        self,
+        work: Work,
+        members: Cohort,
+        trained: list[Delivery],
+        seen: Sequence[Reply],
+        cohort: int,
+        key: Key,
+    ) -> list[Delivery]:
         contexts = [
             Context(work.round, work.leg, members.setting(i), key.fold("client", client))
             for i, client in enumerate(members.ids)
@@ -76,8 +99,8 @@ class Conspiracy:
         assert attack is not None
         came = [i for i, delivery in enumerate(trained) if delivery.reply is not None]
         with stage("lie", None, work.round):
-            honest = [reply for delivery in trained if (reply := delivery.reply) is not None]
-            replies = attack.lie(honest, [contexts[i] for i in came], len(cohort.ids))
+            own = [reply for delivery in trained if (reply := delivery.reply) is not None]
+            replies = attack.lie(own, [contexts[i] for i in came], [*own, *seen], cohort) if own else []
         for i, reply in zip(came, replies, strict=True):
             trained[i] = self._sent(work, trained[i], reply, contexts[i])
         return trained
@@ -85,13 +108,12 @@ class Conspiracy:
     def _sent(self, work: Work, delivery: Delivery, reply: Reply, context: Context) -> Delivery:
         """What the server gets of a lie."""
         started, side, (client,) = time.perf_counter(), self._side, delivery.clients
-        version = (work.round, work.leg)
-        memory = self._store.read(client, version) if side.remembers else None
+        memory = self._store.read(client, work.version) if side.remembers else None
         with stage("update", client, work.round):
             coded, answer = side.send(reply, memory.codec if memory else None, context)
             if memory is not None and side.codec.remembers:
                 kept = memory._replace(codec=coded)
-                self._store.write(client, work.accepted.get(client), version, kept)
+                self._store.write(client, work.accepted.get(client), work.version, kept)
             return delivery._replace(
                 reply=side.read("update", answer),
                 bytes_up=answer.nbytes,

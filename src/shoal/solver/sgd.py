@@ -1,26 +1,27 @@
-"""Local solvers: how a client trains on its own samples."""
+"""Stochastic gradient descent at a client."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from shoal.core.data import Batching, Data, Lanes
+from shoal.core.data import Batching, Block, Data
 from shoal.core.errors import SpecError
 from shoal.core.task import Task
+from shoal.core.term import Term
+from shoal.core.training import Solver, Start, Trained, TrainedBlock
 from shoal.core.types import Context, Weights
-from shoal.parts import compiled, descent
-from shoal.parts.descent import Rule, Trained
-from shoal.parts.terms import Term
+from shoal.solver import compiled, descent
+from shoal.solver.descent import Rule
 
 
 @dataclass(frozen=True)
-class Sgd:
+class Sgd(Solver):
     """Stochastic gradient descent; the momentum starts anew every time."""
 
     lr: float = 0.05
@@ -47,35 +48,42 @@ class Sgd:
 
     @property
     def batching(self) -> Batching:
-        """How samples are dealt into steps."""
+        """See `Solver`."""
         return Batching(self.batch, self.epochs)
 
     def rate(self, round: int) -> float:
-        """The learning rate in a round, counted from 0."""
+        """See `Solver`."""
         return self.lr * self.decay**round if self.schedule == "exponential" else self.lr
-
-    def fuses(self, task: Task, terms: tuple[Term, ...] = ()) -> bool:
-        """Whether the compiled kernels train this model: then a block of clients is one call."""
-        return self.precision == "float32" and compiled.fits(task, active(terms))
 
     def train(
         self,
         task: Task,
         start: Weights,
-        data: Data | Lanes,
+        data: Data,
         context: Context,
         terms: tuple[Term, ...] = (),
         shift: Mapping[str, Tensor] | None = None,
     ) -> Trained:
-        """Train from `start` on the scheduled batches. `shift` is added to every gradient."""
+        """See `Solver`."""
         terms = active(terms)
-        rule = Rule(self.rate(context.round), self.momentum, self.weight_decay)
-        if isinstance(data, Lanes):
-            return descent.functional(rule, task, start, data, terms, shift)
-        if self.fuses(task, terms):
-            return compiled.train(rule, task, start, data, terms, shift)
-        dtype = getattr(torch, self.precision)
-        return descent.resident(rule, task, start, data, context.key.fold("noise"), terms, shift, dtype)
+        if self.fits(task, terms):
+            beginning = Start(start, terms, shift)
+            return self.train_block(task, [beginning], Block.of([data]), context.round, 1).single(0)
+        dtype, rule = getattr(torch, self.precision), self._rule(context.round)
+        return descent.train(rule, task, start, data, context.key.fold("noise"), terms, shift, dtype)
+
+    def fits(self, task: Task, terms: tuple[Term, ...]) -> bool:
+        """See `Solver`."""
+        return self.precision == "float32" and compiled.fits(task, active(terms))
+
+    def train_block(
+        self, task: Task, starts: Sequence[Start], block: Block, round: int, threads: int
+    ) -> TrainedBlock:
+        """See `Solver`."""
+        return compiled.train(self._rule(round), task, starts, active(starts[0].terms), block, threads)
+
+    def _rule(self, round: int) -> Rule:
+        return Rule(self.rate(round), self.momentum, self.weight_decay)
 
 
 def active(terms: tuple[Term, ...]) -> tuple[Term, ...]:

@@ -24,8 +24,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from shoal.aggregators.matrix import gram, squared_distances
 from shoal.parts.factors import Factors, as_matrix, factored, full_rank, is_matrix, rank_of
-from shoal.parts.gathering import gram, squared_distances
 
 Form = Literal["invariant", "literal", "subspace"]
 FAINT = 1e-3  # of a matrix's strongest direction: what is weaker may be rounding

@@ -1,7 +1,19 @@
-"""FedCPA's rule: clients whose most and least important parameters are the same as everybody's count.
+"""FedCPA: an update is normal if it treats the same parameters as important as the others do.
 
 Han, Park, Wu, Kim, Zhu, Xie, Cha: Towards Attack-tolerant Federated Learning via Critical Parameter Analysis,
-ICCV 2023. See `methods/fedcpa.py` for the equations.
+ICCV 2023, section 3.
+
+    c_i = |(w_i - w) w_i|, number by number, over all matrices
+    T_i, B_i = the places of its largest and its smallest 1 %                   -> `critical`
+    s_ij = mean over T and B of (Pearson(c_i, c_j on the common places) + 1) / 2
+           + mean over T and B of |common places| / |places of either|          -> `likeness`
+    s_i = mean_j s_ij + the same between c_i and c = |(w - w_before) w|
+    a_i = s_i stretched to [0.01, 0.99], logit + 0.5, cut to [0, 1]             -> `normality`
+    w <- w + mean of a_i (w_i - w) over those with a_i > 0        -> `CriticalParameters`
+
+Departures: where the text leaves a choice this follows the authors' code: Pearson's correlation, and a mean
+that is not divided by the sum of a_i. In the first round the mean of the updates stands for w - w_before.
+With fewer than two places in common the correlation counts 0.5.
 """
 
 from __future__ import annotations
@@ -9,16 +21,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix
 from shoal.core.errors import SpecError
 from shoal.core.types import Weights
 from shoal.parts.factors import is_matrix
-from shoal.parts.gathering import Gathered, Gathering, Outcome
 
 
 class Critical(NamedTuple):
@@ -78,8 +90,10 @@ class CriticalState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CriticalParameters(Gathering):
+class CriticalParameters(MatrixRule):
     """Weighs updates by how normal their critical parameters are."""
+
+    weighs: ClassVar[bool] = False
 
     share: float = 0.01  # of the parameters: as many are most important, and as many least
 
@@ -91,14 +105,14 @@ class CriticalParameters(Gathering):
         """See `Aggregator`."""
         return CriticalState(None)
 
-    def decide(self, state: Any, gathered: Gathered) -> tuple[CriticalState, Outcome]:
-        """See `Gathering`."""
-        now = _matrices(gathered.model)
-        updates = _matrix_rows(gathered)
-        moved = updates.mean(0) if state.before is None else now - _matrices(state.before)
+    def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
+        """See `MatrixRule`."""
+        now = _matrices(updates.model)
+        rows = _matrix_rows(updates)
+        moved = rows.mean(0) if state.before is None else now - _matrices(state.before)
         reached = now + moved if state.before is None else now
         whole = critical((moved * reached).abs().numpy(), self.share)
-        clients = [critical((row * (now + row)).abs().numpy(), self.share) for row in updates]
+        clients = [critical((row * (now + row)).abs().numpy(), self.share) for row in rows]
         n = len(clients)
         between = torch.eye(n, dtype=torch.float64)
         for i, j in combinations(range(n), 2):
@@ -106,7 +120,7 @@ class CriticalParameters(Gathering):
         apart = torch.tensor([likeness(one, whole) for one in clients], dtype=torch.float64)
         weights = normality(between.mean(1) + apart)
         shares = weights / (weights > 0).sum()
-        return CriticalState(gathered.model), Outcome(gathered.combined(shares), shares)
+        return Decision(CriticalState(updates.model), updates.combined(shares), shares)
 
 
 def _matrices(model: Weights) -> Tensor:
@@ -114,8 +128,8 @@ def _matrices(model: Weights) -> Tensor:
     return torch.cat([value.flatten() for value in model.params.values() if is_matrix(value)]).cpu()
 
 
-def _matrix_rows(gathered: Gathered) -> Tensor:
+def _matrix_rows(updates: UpdateMatrix) -> Tensor:
     """[clients, numbers]: their updates."""
-    parts = gathered.parts()
-    names = [name for name, value in gathered.model.params.items() if is_matrix(value)]
+    parts = updates.parts()
+    names = [name for name, value in updates.model.params.items() if is_matrix(value)]
     return torch.cat([parts[name].flatten(1) for name in names], 1).cpu()

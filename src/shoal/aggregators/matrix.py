@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.core.errors import SpecError
-from shoal.core.types import Acc, Cohort, Metrics, Weights
-from shoal.parts.aggregators import Aggregator, add_weighted, moved, offset
+from shoal.aggregators.aggregator import Aggregator, Outcome, by_client, offset
+from shoal.aggregators.mean import add_weighted, counted, reached
+from shoal.core.task import Task
+from shoal.core.types import Cohort, Moment, Weights
 
 CHUNK = 2**16  # columns of the matrix that are computed with at once
 
 
-class Gathered(NamedTuple):
+class UpdateMatrix(NamedTuple):
     """The updates of a round as rows: parameters, then floating buffers, each flat, side by side."""
 
     model: Weights  # that the server holds
@@ -32,7 +33,7 @@ class Gathered(NamedTuple):
     draws: Mapping[int, int]  # see `Cohort`
 
     @classmethod
-    def empty(cls, model: Weights, cohort: Cohort) -> Gathered:
+    def empty(cls, model: Weights, cohort: Cohort) -> UpdateMatrix:
         """Room for the whole cohort."""
         floats = floating(model)
         first = next(iter(floats.values()))
@@ -41,7 +42,7 @@ class Gathered(NamedTuple):
         weights = torch.full((len(cohort.ids),), torch.nan, dtype=torch.float64)
         return cls(model, tuple(sorted(cohort.ids)), rows, weights, {}, cohort.draws)
 
-    def add(self, client: int, sent: Weights, update: Weights, weight: float) -> Gathered:
+    def add(self, client: int, sent: Weights, update: Weights, weight: float) -> UpdateMatrix:
         """With one more update. Its row is written in place: the matrix belongs to the fold alone."""
         place = self.ids.index(client)
         there, change = floating(sent), floating(update)
@@ -51,14 +52,9 @@ class Gathered(NamedTuple):
         ]
         self.rows[place] = torch.cat(pieces)
         self.weights[place] = weight * self.draws.get(client, 1)
-        counters = dict(self.counters)
-        for name, value in self.model.buffers.items():
-            if not value.is_floating_point():
-                reached = sent.buffers[name] + update.buffers[name]
-                counters[name] = torch.maximum(counters.get(name, reached), reached)
-        return self._replace(counters=counters)
+        return self._replace(counters=reached(self.counters, sent, update))
 
-    def arrived(self) -> Gathered:
+    def arrived(self) -> UpdateMatrix:
         """Without the rows of those who did not reply."""
         came = ~self.weights.isnan()
         if bool(came.all()):
@@ -81,17 +77,16 @@ class Gathered(NamedTuple):
         add_weighted(total, self.rows, coefficients)
         return total
 
-    def moved(self, step: Tensor) -> Weights:
-        """The model after a step [numbers]."""
+    def step(self, flat: Tensor) -> Weights:
+        """A step [numbers], by tensor."""
         floats = floating(self.model)
-        pieces = torch.split(step, [value.numel() for value in floats.values()])
+        pieces = torch.split(flat, [value.numel() for value in floats.values()])
         steps = {
             name: piece.reshape(value.shape)
             for (name, value), piece in zip(floats.items(), pieces, strict=True)
         }
-        after = moved(floats, steps)
-        buffers = {name: after[name] if name in after else self.counters[name] for name in self.model.buffers}
-        return Weights({name: after[name] for name in self.model.params}, buffers)
+        params, buffers = ({name: steps[name] for name in values if name in steps} for values in self.model)
+        return Weights(params, {**buffers, **counted(self.model, self.counters)})
 
 
 def floating(weights: Weights) -> dict[str, Tensor]:
@@ -100,56 +95,42 @@ def floating(weights: Weights) -> dict[str, Tensor]:
     return {**weights.params, **buffers}
 
 
-class Outcome(NamedTuple):
-    """What a rule decides."""
+NO_STEP = Weights({}, {})
 
+
+class Decision(NamedTuple):
+    """What a rule makes of the updates of a round."""
+
+    state: Any
     step: Tensor  # [numbers] float64
     weights: Tensor  # [clients] float64: how much each update counts in the step
 
 
-class Gathering(Aggregator):
+class MatrixRule(Aggregator):
     """A rule on all updates of a round. It treats floating buffers as it treats parameters."""
 
-    def check(self, clients: int) -> None:  # most rules fit every cohort
-        """Raise `SpecError` if a cohort of this size cannot be served."""
-
     @abstractmethod
-    def decide(self, state: Any, gathered: Gathered) -> tuple[Any, Outcome]:
+    def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
         """The new state and the step, from the updates that came: at least one."""
 
-    def begin(self, state: Any, model: Weights, cohort: Cohort) -> Acc:
+    def begin(self, state: Any, model: Weights, cohort: Cohort) -> UpdateMatrix:
         """See `Aggregator`."""
-        self.check(len(cohort.ids))
-        return Gathered.empty(model, cohort)
+        self.check_cohort(len(cohort.ids))
+        return UpdateMatrix.empty(model, cohort)
 
-    def fold(self, acc: Gathered, client: int, sent: Weights, update: Weights, weight: float) -> Gathered:
+    def fold(
+        self, acc: UpdateMatrix, client: int, sent: Weights, update: Weights, weight: float
+    ) -> UpdateMatrix:
         """See `Aggregator`."""
         return acc.add(client, sent, update, weight)
 
-    def finish(self, state: Any, acc: Gathered) -> tuple[Any, Weights, Metrics]:
+    def finish(self, task: Task, state: Any, acc: UpdateMatrix, moment: Moment) -> Outcome:
         """See `Aggregator`."""
         came = acc.arrived()
-        state, outcome = self.decide(state, came)
-        return state, came.moved(outcome.step), {"weights": by_client(came.ids, outcome.weights)}
-
-
-def by_client(ids: tuple[int, ...], values: Tensor) -> dict[int, float]:
-    """Client id -> value, as it is recorded."""
-    return dict(zip(ids, values.tolist(), strict=True))
-
-
-def count_of(amount: float, clients: int) -> int:
-    """How many of the clients a number (1 or more) or a share (below 1) of them is; a share rounds down."""
-    return int(amount * clients + 1e-9) if amount < 1 else int(amount)
-
-
-def check_amount(name: str, amount: float, largest: float) -> None:
-    """Refuse what is neither a share of the clients nor a number of them."""
-    if not 0 <= amount < torch.inf or (amount < 1 and amount >= largest) or (amount >= 1 and amount % 1):
-        raise SpecError(
-            f"{name} must be a share of the clients in [0, {largest:g}) or a whole number of them, "
-            f"got {amount:g}"
-        )
+        if not came.ids:
+            return Outcome(state, NO_STEP)
+        decision = self.decide(state, came)
+        return Outcome(decision.state, came.step(decision.step), by_client(came.ids, decision.weights))
 
 
 def gram(rows: Tensor) -> Tensor:

@@ -35,10 +35,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, shortening
+from shoal.aggregators.similarity import Form, Similarities, similarities
 from shoal.core.errors import SpecError
 from shoal.core.types import Weights
-from shoal.parts.gathering import Gathered, Gathering, Outcome, shortening
-from shoal.parts.similarity import Form, Similarities, similarities
 
 MARGIN = 1.5  # spreads below the median that are nothing unusual
 SHARPNESS = 2.0  # how fast trust falls beyond
@@ -148,7 +148,7 @@ class Evidence(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Similarity(Gathering):
+class Similarity(MatrixRule):
     """Weighs updates by how alike they are: DSVD-FL's rule."""
 
     alpha1: float = 0.4  # of directions
@@ -179,32 +179,32 @@ class Similarity(Gathering):
         """See `Aggregator`."""
         return Evidence({})
 
-    def decide(self, state: Any, gathered: Gathered) -> tuple[Evidence, Outcome]:
-        """See `Gathering`."""
-        return self.judged(state, gathered, [self.rank] * len(gathered.ids))
+    def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
+        """See `MatrixRule`."""
+        return self.judged(state, updates, [self.rank] * len(updates.ids))
 
-    def judged(self, state: Evidence, gathered: Gathered, ranks: Sequence[float]) -> tuple[Evidence, Outcome]:
+    def judged(self, state: Evidence, updates: UpdateMatrix, ranks: Sequence[float]) -> Decision:
         """The same, with a rank for each client."""
-        buffers = gathered.model.buffers.keys()
-        weights, evidence = self.weigh(gathered.parts(), ranks, state.of(gathered.ids), buffers)
-        shares = weights * gathered.weights
+        buffers = updates.model.buffers.keys()
+        weights, evidence = self.weigh(updates.parts(), ranks, state.of(updates.ids), buffers)
+        shares = weights * updates.weights
         shares = shares / shares.sum()
         if self.adaptive and not self.literal:
             strict = strictness(self.alphas, self.temperature)
-            shares = shares * shortened(gathered.rows, shares, LONGEST / strict if strict else torch.inf)
-        return state.updated(gathered.ids, evidence), Outcome(gathered.combined(shares), shares)
+            shares = shares * shortened(updates.rows, shares, LONGEST / strict if strict else torch.inf)
+        return Decision(state.updated(updates.ids, evidence), updates.combined(shares), shares)
 
     def weigh(
-        self, updates: Mapping[str, Tensor], ranks: Sequence[float], past: Tensor, buffers: Any = ()
+        self, parts: Mapping[str, Tensor], ranks: Sequence[float], past: Tensor, buffers: Any = ()
     ) -> tuple[Tensor, Tensor]:
         """Weights and evidence for updates [clients, *shape], by tensor."""
-        parameters = {name: value for name, value in updates.items() if name not in buffers}
+        parameters = {name: value for name, value in parts.items() if name not in buffers}
         similar = similarities(
-            parameters if self.literal else updates,
+            parameters if self.literal else parts,
             ranks,
             self.form,
             literal=self.literal,
-            buffers=[name for name in updates if name in buffers],
+            buffers=[name for name in parts if name in buffers],
         )
         if self.adaptive and not self.literal:
             return trusted(similar, self.alphas, self.temperature, past)

@@ -1,0 +1,24 @@
+"""The aggregators, by name."""
+
+from shoal.aggregators.aggregator import Aggregator
+from shoal.aggregators.dsvd import Similarity
+from shoal.aggregators.fedcpa import CriticalParameters
+from shoal.aggregators.fltrust import FLTrust
+from shoal.aggregators.geomedian import GeometricMedian
+from shoal.aggregators.krum import Krum, MultiKrum
+from shoal.aggregators.mean import Mean
+from shoal.aggregators.normclip import ClippedMean
+from shoal.aggregators.trimmed_mean import Median, TrimmedMean
+
+# those that make a method of their own beside FedAvg, under the same name
+ROBUST: dict[str, type[Aggregator]] = {
+    "fedcpa": CriticalParameters,
+    "krum": Krum,
+    "multikrum": MultiKrum,
+    "median": Median,
+    "trimmed_mean": TrimmedMean,
+    "geomedian": GeometricMedian,
+    "normclip": ClippedMean,
+    "fltrust": FLTrust,
+}
+AGGREGATORS: dict[str, type[Aggregator]] = {"mean": Mean, "dsvd": Similarity, **ROBUST}

@@ -1,0 +1,111 @@
+"""The protocol of an aggregator: how a server turns its clients' updates into a step of the model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.core.errors import SpecError
+from shoal.core.method import Axes
+from shoal.core.task import Task
+from shoal.core.tree import row
+from shoal.core.types import Acc, Cohort, Metrics, Moment, PerClient, Weights
+
+Weighting = Literal["samples", "uniform"]
+
+
+class Outcome(NamedTuple):
+    """What an aggregator decides."""
+
+    state: Any
+    step: Weights  # float64, integers for counters; a tensor that nobody sent is absent and stays as it is
+    weights: Mapping[int, float] = MappingProxyType({})  # by client: how much each update counts
+    metrics: Metrics = MappingProxyType({})
+
+
+class Aggregator(ABC):
+    """A rule with a state of its own. It sees `sent + update - model` for each client: how far a client's
+    result lies from the model that the server holds, whatever the client was sent."""
+
+    weighs: ClassVar[bool] = True  # whether clients' weights count; False: all clients count alike
+    linear: ClassVar[bool] = False  # whether the step is a sum of updates, weighted by what clients declared
+
+    def check(self, task: Task, axes: Axes) -> None:  # noqa: B027  # most rules fit every run
+        """Raise `SpecError` if it cannot work so."""
+
+    def check_cohort(self, clients: int) -> None:  # noqa: B027  # most rules fit every cohort
+        """Raise `SpecError` if a cohort of this size cannot be served."""
+
+    def init(self, model: Weights) -> Any:
+        """What is remembered before the first round."""
+        return ()
+
+    @abstractmethod
+    def begin(self, state: Any, model: Weights, cohort: Cohort) -> Acc:
+        """What the fold starts from."""
+
+    @abstractmethod
+    def fold(self, acc: Acc, client: int, sent: Weights, update: Weights, weight: float) -> Acc:
+        """Take in one update. It may be kept."""
+
+    def fold_block(
+        self, acc: Acc, clients: tuple[int, ...], sent: Weights | PerClient, update: Weights, weights: Tensor
+    ) -> Acc:
+        """Take in the stacked updates of a block of clients; the same as folding one after another."""
+        for i, client in enumerate(clients):
+            here = sent.rows[i] if isinstance(sent, PerClient) else sent
+            acc = self.fold(acc, client, here, row(update, i), float(weights[i]))
+        return acc
+
+    @abstractmethod
+    def finish(self, task: Task, state: Any, acc: Acc, moment: Moment) -> Outcome:
+        """What the updates lead to; there may be none."""
+
+
+def moved(model: Weights, step: Weights) -> Weights:
+    """The model after a step: summed in float64 and cast once. A variance that would be negative becomes 0:
+    it has no root, and liars could make it so."""
+    return Weights(
+        *(
+            {name: _moved(name, value, steps.get(name)) for name, value in values.items()}
+            for values, steps in zip(model, step, strict=True)
+        )
+    )
+
+
+def _moved(name: str, value: Tensor, step: Tensor | None) -> Tensor:
+    if step is None:
+        return value
+    if not value.is_floating_point():
+        return value + step
+    after = (value.double() + step).to(value.dtype)
+    return after.clamp(min=0) if name.rpartition(".")[2] == "running_var" else after
+
+
+def offset(value: Tensor, sent: Tensor, update: Tensor) -> Tensor:
+    """`sent - value + update`. Where the client was sent this very tensor the update itself, exactly."""
+    return update if sent is value else (sent.double() - value.double()) + update.double()
+
+
+def by_client(ids: tuple[int, ...], values: Tensor) -> dict[int, float]:
+    """Client id -> value, as it is recorded."""
+    return dict(zip(ids, values.tolist(), strict=True))
+
+
+def count_of(amount: float, clients: int) -> int:
+    """How many of the clients a number (1 or more) or a share (below 1) of them is; a share rounds down."""
+    return int(amount * clients + 1e-9) if amount < 1 else int(amount)
+
+
+def check_amount(name: str, amount: float, largest: float) -> None:
+    """Refuse what is neither a share of the clients nor a number of them."""
+    if not 0 <= amount < torch.inf or (amount < 1 and amount >= largest) or (amount >= 1 and amount % 1):
+        raise SpecError(
+            f"{name} must be a share of the clients in [0, {largest:g}) or a whole number of them, "
+            f"got {amount:g}"
+        )

@@ -1,0 +1,105 @@
+"""FLTrust: the server trains on a few clean samples of its own, and trusts those who go the same way.
+
+Cao, Fang, Liu, Gong: FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping, NDSS 2021,
+Algorithm 2.
+
+    server:    g_0 = the update by training on the root samples                 -> `FLTrust.finish`
+               TS_i = max(0, cos(g_i, g_0))                                     -> `trusted`
+               w <- w + sum_i TS_i (||g_0|| / ||g_i||) g_i / sum_i TS_i         -> `levelled`
+
+An update counts for its direction alone: all are as long as the server's own. If nobody is trusted the model
+stays as it is.
+
+The root samples are drawn from the training set and taken from no client, as in the paper's experiments. No
+other method has clean samples at the server, so a comparison must say that this one does.
+
+Departures: the server trains as clients do, by `[local]`; the paper gives it the same number of steps. The
+server's learning rate is 1 unless the slot `server` says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from shoal.aggregators.aggregator import Aggregator, Outcome, by_client
+from shoal.aggregators.matrix import NO_STEP, UpdateMatrix, gram
+from shoal.core.data import schedule
+from shoal.core.errors import SpecError
+from shoal.core.method import Axes
+from shoal.core.task import Task
+from shoal.core.types import Cohort, Context, Moment, Weights
+from shoal.solver.sgd import Sgd
+
+SERVER = -1  # its place among the clients whose updates are compared
+
+
+@dataclass(frozen=True)
+class FLTrust(Aggregator):
+    """Trusts clients by their likeness to an update on clean samples."""
+
+    weighs: ClassVar[bool] = False
+
+    root: int = 100  # samples of the server's own
+    local: Sgd = field(default_factory=Sgd)  # how the server trains on them
+
+    def __post_init__(self) -> None:
+        if self.root < 1:
+            raise SpecError(f"root must be at least 1, got {self.root}; the paper uses 100 samples")
+
+    def check(self, task: Task, axes: Axes) -> None:
+        """See `Aggregator`."""
+        if task.root is None:
+            raise SpecError("fltrust needs clean samples at the server, and this one has none; use dsvd")
+        task.root(self.root)  # refuses more than there are
+
+    def begin(self, state: Any, model: Weights, cohort: Cohort) -> UpdateMatrix:
+        """See `Aggregator`."""
+        return UpdateMatrix.empty(model, Cohort((SERVER, *cohort.ids), {}, cohort.population))
+
+    def fold(
+        self, acc: UpdateMatrix, client: int, sent: Weights, update: Weights, weight: float
+    ) -> UpdateMatrix:
+        """See `Aggregator`."""
+        return acc.add(client, sent, update, 1.0)
+
+    def finish(self, task: Task, state: Any, acc: UpdateMatrix, moment: Moment) -> Outcome:
+        """See `Aggregator`."""
+        if not acc.arrived().ids:
+            return Outcome(state, NO_STEP)
+        came = acc.add(SERVER, acc.model, self._own_update(task, acc.model, moment), 1.0).arrived()
+        products = gram(came.rows)
+        trust = trusted(products)
+        step = came.step(came.combined(trust * levelled(products)))
+        return Outcome(state, step, by_client(came.ids[1:], trust[1:]))
+
+    def _own_update(self, task: Task, model: Weights, moment: Moment) -> Weights:
+        """What the server's own training changes."""
+        assert task.root is not None
+        root, context = task.root(self.root), Context(moment.round, moment.leg, {}, moment.key)
+        counts = torch.tensor([root.count]).numpy()
+        plan = schedule(counts, self.local.batching, moment.key.array[None], full=bool(task.batch_norms))
+        trained = self.local.train(task, model, replace(root, plan=plan), context)
+        return trained.update(model)
+
+
+def trusted(products: Tensor) -> Tensor:
+    """[n] float64: TS_i / sum TS from inner products, or all 0; the first is the server's, and counts 0."""
+    lengths = _lengths(products)
+    trust = (products[0] / (lengths[0] * lengths)).clamp(min=0)
+    trust[0] = 0.0
+    total = float(trust.sum())
+    return trust / total if total else trust
+
+
+def levelled(products: Tensor) -> Tensor:
+    """[n] float64: the factors that make all updates as long as the server's."""
+    return products[0, 0].sqrt() / _lengths(products)
+
+
+def _lengths(products: Tensor) -> Tensor:
+    norms = products.diagonal().sqrt()
+    return torch.where(norms > 0, norms, 1.0)

@@ -1,0 +1,47 @@
+"""Norm clipping: no update counts for more than its length allows.
+
+Sun, Kairouz, Suresh, McMahan: Can You Really Backdoor Federated Learning?, 2019, section 4 (norm
+thresholding).
+
+    w <- w + sum_i a_i D_i min(1, c / ||D_i||) / sum_i a_i        -> `clipped_shares`
+
+Departures: without a number, c is the median norm of the round's updates, because the right number depends on
+model, data and round. The noise that the paper adds on top is not part of this method. a_i is 1 unless
+`weights = "samples"`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, shortening
+from shoal.core.errors import SpecError
+
+
+def clipped_shares(norms: Tensor, weights: Tensor, clip: float | None) -> Tensor:
+    """[n] float64: what each update counts in the mean after those longer than `clip` were shortened to it.
+
+    Without a number it is the median of the norms.
+    """
+    limit = float(norms.quantile(0.5)) if clip is None else clip
+    return weights / weights.sum() * shortening(norms, limit)
+
+
+@dataclass(frozen=True)
+class ClippedMean(MatrixRule):
+    """Averages updates whose norms are limited."""
+
+    clip: float | None = None  # the longest an update may be; by default the median norm of the round
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not self.clip > 0:
+            raise SpecError(f"clip must be > 0, got {self.clip:g}; leave it out for the round's median norm")
+
+    def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
+        """See `MatrixRule`."""
+        norms = gram(updates.rows).diagonal().sqrt()
+        shares = clipped_shares(norms, updates.weights, self.clip)
+        return Decision(state, updates.combined(shares), shares)

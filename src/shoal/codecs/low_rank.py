@@ -1,0 +1,106 @@
+"""Low rank: the matrices of an update as products of thin ones.
+
+    D -> U_k diag(s_k) V_k^T, the nearest matrix of rank k (Eckart and Young)     -> `parts.factors.factored`
+
+It costs k (rows + columns + 1) numbers; where the dense matrix takes fewer, that is sent. Only updates have a
+rank worth the name: messages, vectors and buffers travel as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from shoal.core.codec import Codec, Packet
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.types import Setting, Tree, Weights
+from shoal.parts.factors import Factors, as_matrix, factored, is_matrix, rank_of
+
+
+class Cut(NamedTuple):
+    """A matrix of low rank, and the shape of the tensor that it stands for."""
+
+    factors: Factors
+    shape: tuple[int, ...]
+
+    def whole(self) -> Tensor:
+        """The tensor."""
+        return self.factors.dense().reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class LowRank(Codec):
+    """Cuts the matrices of an update to a share of their largest rank; the setting `rank` is one client's."""
+
+    rank: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rank <= 1:
+            raise SpecError(f"rank must be in (0, 1], got {self.rank:g}; it is a share of the largest rank")
+
+    def encode(
+        self,
+        tree: Tree,
+        *,
+        setting: Setting | None = None,
+        key: Key | None = None,
+        reference: Tree = None,
+        memory: Any = None,
+    ) -> tuple[Packet, Any]:
+        """See `Codec`."""
+        if "update" not in getattr(tree, "_fields", ()):
+            return Packet(tree), memory
+        share = (setting or {}).get("rank", self.rank)
+        params: dict[str, Any] = {name: _cut(value, share) for name, value in tree.update.params.items()}
+        return Packet(tree._replace(update=tree.update._replace(params=params))), memory
+
+    def decode(self, packet: Packet, reference: Tree = None) -> Tree:
+        """See `Codec`."""
+        content = packet.content
+        if "update" not in getattr(content, "_fields", ()):
+            return content
+        params = {name: _whole(value) for name, value in content.update.params.items()}
+        return content._replace(update=content.update._replace(params=params))
+
+
+def _cut(value: Tensor, share: float) -> Tensor | Cut:
+    if not is_matrix(value) or share >= 1:
+        return value
+    matrix = as_matrix(value)
+    rank = rank_of(share, min(matrix.shape))
+    if rank == min(matrix.shape):
+        return value
+    factors = factored(matrix, rank)
+    numbers = sum(part.numel() for part in factors)
+    cut = Cut(factors, tuple(value.shape))
+    return cut if numbers < matrix.numel() else cut.whole()
+
+
+def _whole(value: Any) -> Any:
+    return value.whole() if isinstance(value, Cut) else value
+
+
+def restored(payload: Any, sent: Weights) -> Any:
+    """A payload whose update has its matrices whole again, in the shapes of the model sent.
+
+    Raises `ValueError` for factors that do not fit it, before they are multiplied.
+    """
+    for name, value in payload.update.params.items():
+        if isinstance(value, Cut):
+            _check(name, value, sent.params)
+    return LowRank().decode(Packet(payload))
+
+
+def _check(name: str, cut: Cut, sent: Mapping[str, Tensor]) -> None:
+    like, (u, s, v) = sent[name], cut.factors
+    rows, columns = as_matrix(like).shape
+    rank = s.shape[0] if s.dim() == 1 else -1
+    if tuple(cut.shape) != tuple(like.shape) or (tuple(u.shape), tuple(v.shape)) != (
+        (rows, rank),
+        (columns, rank),
+    ):
+        raise ValueError(f"the factors of {name} do not fit its shape {tuple(like.shape)}")

@@ -1,0 +1,205 @@
+"""The gate between wire and method: what a server may believe of a reply before anything is done with it.
+
+A reply passes if it comes from a member of the cohort, for this exchange, for the first time; if the number
+of samples behind it is the one that the client declared; if its payload has the fields, names, shapes and
+number formats that are expected; and if its numbers are finite, and small enough to be squared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.core.method import Method, overridden
+from shoal.core.task import Task
+from shoal.core.tree import leaves, nbytes
+from shoal.core.types import Reply, Tree, Version
+from shoal.kernels.fold import all_within
+
+LARGEST_FIELD = 2**28  # bytes of a field of which nothing is known
+
+
+class Like(NamedTuple):
+    """What a tensor must be like."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    finite: bool = True  # False: `fold` looks at its numbers itself
+    least: float = -math.inf  # that its numbers may be
+
+
+class Some(NamedTuple):
+    """Any of these tensors may be there, and no others."""
+
+    of: Mapping[str, Tree]
+
+
+class Gate:
+    """The gate of one exchange."""
+
+    def __init__(self, method: Method, task: Task, samples: Mapping[int, int], version: Version) -> None:
+        self._method, self._task, self._samples, self._version = method, task, samples, version
+        self._seen: set[int] = set()
+        self._opens = overridden(method, Method, "received")
+
+    def known(self, client: int, version: Version) -> str:
+        """Why nothing of this sender is taken; empty if it is."""
+        if client not in self._samples:
+            return "it is not in this cohort"
+        if version != self._version:
+            return f"it answers round {version[0] + 1}, leg {version[1] + 1}, not this one"
+        if client in self._seen:
+            return "it has answered already"
+        self._seen.add(client)
+        return ""
+
+    def opened(self, client: int, sent: Tree, reply: Reply) -> tuple[Reply, str]:
+        """The reply as the method sees it, and why it is refused; empty if it is not."""
+        reason = envelope(reply, self._samples[client])
+        if reason:
+            return reply, reason
+        if self._opens:
+            try:
+                reply = self._method.received(reply, sent)
+            except Exception as error:  # a stranger's bytes: whatever they break is the stranger's fault
+                return reply, f"it cannot be read: {type(error).__name__}: {error}"
+        return reply, self.contents(sent, reply)
+
+    def contents(self, sent: Tree, reply: Reply, clients: int = 0) -> str:
+        """Why the payload is refused; that of so many clients at once, or of one for 0."""
+        expected = dict(self._method.expects(self._task, sent))
+        fields = _fields(reply.payload)
+        if "update" in fields and "model" in getattr(sent, "_fields", ()):
+            expected.setdefault("update", sent.model)
+        if reply.weight is None and "update" in expected:
+            return "it does not say how many samples are behind it"
+        for name in expected:
+            if name not in fields:
+                return f"its payload has no {name}"
+        for name, value in fields.items():
+            reason = mismatch(value, expected[name], name, clients) if name in expected else unknown(value)
+            if reason:
+                return reason
+        return ""
+
+    def block(self, clients: tuple[int, ...], sent: Tree, reply: Reply) -> bool:
+        """Whether all replies of a block, stacked, pass at once."""
+        if self._opens or reply.weight is None or reply.weight.shape != (len(clients),):
+            return False
+        if reply.weight.tolist() != [self._samples[client] for client in clients]:
+            return False
+        return not self.contents(sent, reply, len(clients))
+
+
+def _fields(payload: Tree) -> dict[str, Tree]:
+    if isinstance(payload, dict):
+        return payload
+    names = getattr(payload, "_fields", None)
+    if names is not None:
+        return dict(zip(names, payload, strict=True))
+    return {} if isinstance(payload, tuple) and not payload else {"payload": payload}
+
+
+def envelope(reply: Any, samples: int) -> str:
+    """What is wrong with a reply besides its payload."""
+    if not isinstance(reply, Reply):
+        return "it is no reply"
+    if reply.weight is not None:
+        weight = _scalar(reply.weight)
+        if weight is None:
+            return "its number of samples is no number"
+        if weight != samples:
+            return f"it claims {weight:g} samples and has declared {samples}"
+        if samples <= 0:
+            return "it has no samples"
+    if not isinstance(reply.metrics, dict) or not all(isinstance(name, str) for name in reply.metrics):
+        return "its metrics have no names"
+    for name, value in reply.metrics.items():
+        if _scalar(value) is None:
+            return f"its metric {name} is no number"
+    return ""
+
+
+def _scalar(value: Any) -> float | None:
+    if isinstance(value, Tensor):
+        return float(value) if value.dim() == 0 and not value.is_complex() else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def mismatch(found: Tree, wanted: Tree, name: str, clients: int = 0) -> str:
+    """How a tree differs from what is wanted; empty if it does not."""
+    if isinstance(wanted, Tensor):
+        return _tensor(found, Like(tuple(wanted.shape), wanted.dtype), name, clients)
+    if isinstance(wanted, Like):
+        return _tensor(found, wanted, name, clients)
+    partial = isinstance(wanted, Some)
+    names = wanted.of if isinstance(wanted, Some) else wanted
+    if isinstance(names, Mapping):
+        if not isinstance(found, dict):
+            return f"its {name} is a {type(found).__name__}, not tensors by name"
+        lacking = [key for key in names if key not in found and not partial]
+        strange = [key for key in found if key not in names]
+        if lacking or strange:
+            return f"its {name} lacks {lacking[0]}" if lacking else f"its {name} has {strange[0]} too many"
+        pairs = [(found[key], names[key], f"{name}.{key}") for key in found]
+    else:
+        if type(found) is not type(wanted) or len(found) != len(wanted):
+            return f"its {name} is a {type(found).__name__}, not a {type(wanted).__name__}"
+        labels = getattr(wanted, "_fields", range(len(wanted)))
+        pairs = [(f, w, f"{name}.{label}") for f, w, label in zip(found, wanted, labels, strict=True)]
+    for one, other, path in pairs:
+        reason = mismatch(one, other, path, clients)
+        if reason:
+            return reason
+    return ""
+
+
+def _tensor(found: Any, wanted: Like, name: str, clients: int) -> str:
+    if not isinstance(found, Tensor):
+        return f"its {name} is a {type(found).__name__}, not a tensor"
+    shape = (clients, *wanted.shape) if clients else wanted.shape
+    if tuple(found.shape) != shape:
+        return f"its {name} has the shape {tuple(found.shape)}, not {shape}"
+    if found.dtype != wanted.dtype:
+        return f"its {name} is {_named(found.dtype)}, not {_named(wanted.dtype)}"
+    if wanted.finite and found.is_floating_point():
+        return magnitude(found)
+    if found.numel() and wanted.least > -math.inf and float(found.min()) < wanted.least:
+        return f"its {name} is below {wanted.least:g}"
+    return ""
+
+
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def magnitude(found: Tensor) -> str:
+    """What is wrong with the numbers of a floating tensor: all must be finite, and so must their squares."""
+    limit = math.sqrt(torch.finfo(found.dtype).max)
+    if found.dtype == torch.float32 and found.device.type == "cpu" and found.is_contiguous():
+        if all_within(found.detach().view(-1).numpy(), limit):
+            return ""
+    elif not found.numel() or float(torch.linalg.vector_norm(found, math.inf)) <= limit:
+        return ""
+    if not bool(torch.isfinite(found).all()):
+        return "its numbers are not finite"
+    return f"its numbers are larger than {limit:.2g}"
+
+
+def unknown(value: Tree) -> str:
+    """What is wrong with a tree of which nothing is expected but plain numbers."""
+    for leaf in leaves(value):
+        if isinstance(leaf, Tensor):
+            reason = magnitude(leaf) if leaf.is_floating_point() else ""
+        elif leaf is None or isinstance(leaf, bool | int | float):
+            reason = "" if leaf is None or math.isfinite(leaf) else "its numbers are not finite"
+        else:
+            reason = f"it holds a {type(leaf).__name__}, which is no number"
+        if reason:
+            return reason
+    size = nbytes(value)
+    return f"it is too long: {size} bytes" if size > LARGEST_FIELD else ""

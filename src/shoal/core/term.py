@@ -1,0 +1,44 @@
+"""The protocol of a term: what a client adds to its training loss."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from torch import Tensor
+
+from shoal.core.key import Key
+from shoal.core.task import Task
+from shoal.core.types import Weights
+
+
+class Step(NamedTuple):
+    """What a term may look at."""
+
+    task: Task
+    weights: Weights
+    start: Weights  # the weights that training began from
+    outputs: Tensor
+    x: Tensor
+    y: Tensor
+    key: Key  # the step's own
+
+    def mean(self, each: Tensor) -> Tensor:
+        """[]: the mean of [n] values over the samples of the step."""
+        return each.mean()
+
+
+class Term(ABC):
+    """A differentiable addition to the loss of a step."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it adds anything: False for a weight of 0."""
+        return True
+
+    def check(self, task: Task) -> None:  # noqa: B027  # most terms suit every task
+        """Raise `SpecError` if it has no meaning for this task."""
+
+    @abstractmethod
+    def loss(self, step: Step) -> Tensor:
+        """[]: the addition."""

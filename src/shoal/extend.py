@@ -1,0 +1,99 @@
+"""All that one derives from, fills slots with or calls when one extends Shoal, in one place."""
+
+from shoal.aggregators.aggregator import Aggregator, Outcome, Weighting, moved
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix
+from shoal.aggregators.mean import Mean, WeightedSum
+from shoal.core.attack import Attack, altered, in_unison, target, with_target
+from shoal.core.codec import Codec, Packet
+from shoal.core.data import Batch, Data, Dataset, Partition, Shards
+from shoal.core.errors import DeclinedError, SpecError
+from shoal.core.gate import Like, Some
+from shoal.core.key import Key
+from shoal.core.method import Axes, Gather, Method, Recipe
+from shoal.core.privacy import Privacy
+from shoal.core.selector import Selector
+from shoal.core.task import Task
+from shoal.core.term import Step, Term
+from shoal.core.training import Solver, Start, Trained, Training
+from shoal.core.tree import add, all_finite, leaves, nbytes, subtract, tensors, tree_map, zeros_like
+from shoal.core.types import (
+    Cohort,
+    Context,
+    ModelMessage,
+    ModelUpdate,
+    Moment,
+    PerClient,
+    Reply,
+    Weights,
+)
+from shoal.methods.fedavg import FedAvg
+from shoal.methods.recipe import recipe
+from shoal.parts.averaging import Averaged, Averaging
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
+
+__all__ = [
+    "Aggregator",
+    "Attack",
+    "Averaged",
+    "Averaging",
+    "Axes",
+    "Batch",
+    "Codec",
+    "Cohort",
+    "Context",
+    "Data",
+    "Dataset",
+    "Decision",
+    "DeclinedError",
+    "FedAvg",
+    "Gather",
+    "Key",
+    "Like",
+    "MatrixRule",
+    "Mean",
+    "Method",
+    "ModelMessage",
+    "ModelUpdate",
+    "Moment",
+    "Outcome",
+    "Packet",
+    "Partition",
+    "PerClient",
+    "Privacy",
+    "Recipe",
+    "Reply",
+    "Selector",
+    "ServerOptimizer",
+    "ServerSgd",
+    "Sgd",
+    "Shards",
+    "Solver",
+    "Some",
+    "SpecError",
+    "Start",
+    "Step",
+    "Task",
+    "Term",
+    "Trained",
+    "Training",
+    "UpdateMatrix",
+    "WeightedSum",
+    "Weighting",
+    "Weights",
+    "add",
+    "all_finite",
+    "altered",
+    "in_unison",
+    "leaves",
+    "moved",
+    "nbytes",
+    "recipe",
+    "subtract",
+    "target",
+    "tensors",
+    "tree_map",
+    "with_target",
+    "zeros_like",
+]

@@ -1,0 +1,81 @@
+"""The server of most methods: an aggregator makes a step of the clients' updates, an optimizer takes it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.aggregators.aggregator import Aggregator, Weighting, moved
+from shoal.core.method import Axes
+from shoal.core.task import Task
+from shoal.core.types import Acc, Cohort, Metrics, Moment, PerClient, Reply, Weights
+from shoal.server.optimizer import ServerOptimizer
+
+
+class Averaged(NamedTuple):
+    """What such a server remembers."""
+
+    model: Weights
+    aggregator: Any
+    server: Any
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """Three slots of a method, and what is done with them."""
+
+    aggregator: Aggregator
+    server: ServerOptimizer
+    weights: Weighting
+
+    def check(self, task: Task, axes: Axes) -> None:
+        """See `Method`."""
+        self.aggregator.check(task, axes)
+        if axes.selector.by_samples and self.weights == "samples":
+            warnings.warn(
+                "the selector draws clients by their samples, and the mean counts these once more; "
+                'for an unbiased one set method.weights = "uniform"',
+                stacklevel=2,
+            )
+
+    def init(self, model: Weights) -> Averaged:
+        """Before the first round."""
+        return Averaged(model, self.aggregator.init(model), self.server.init(model.params))
+
+    def begin(self, state: Averaged, cohort: Cohort) -> Acc:
+        """See `Aggregator`."""
+        return self.aggregator.begin(state.aggregator, state.model, cohort)
+
+    def fold(self, acc: Acc, client: int, sent: Weights, update: Weights, reply: Reply) -> Acc:
+        """See `Aggregator`."""
+        return self.aggregator.fold(acc, client, sent, update, client_weight(self.weights, reply))
+
+    def fold_block(
+        self, acc: Acc, clients: tuple[int, ...], sent: Weights | PerClient, update: Weights, reply: Reply
+    ) -> Acc:
+        """See `Aggregator`."""
+        return self.aggregator.fold_block(acc, clients, sent, update, client_weights(self.weights, reply))
+
+    def finish(self, task: Task, state: Averaged, acc: Acc, moment: Moment) -> tuple[Averaged, Metrics]:
+        """The new model, and what is recorded."""
+        outcome = self.aggregator.finish(task, state.aggregator, acc, moment)
+        kept, params = self.server.step(state.server, outcome.step.params)
+        model = moved(state.model, outcome.step._replace(params=params))
+        weights: Mapping[str, Any] = {"weights": outcome.weights} if outcome.weights else {}
+        return Averaged(model, outcome.state, kept), {**weights, **outcome.metrics}
+
+
+def client_weight(weighting: Weighting, reply: Reply) -> float:
+    """How much a reply counts: by the samples behind it, or as one of many."""
+    return 1.0 if weighting == "uniform" or reply.weight is None else float(reply.weight)
+
+
+def client_weights(weighting: Weighting, reply: Reply) -> Tensor:
+    """How much each of the stacked replies of a block counts."""
+    assert reply.weight is not None
+    return torch.ones_like(reply.weight) if weighting == "uniform" else reply.weight

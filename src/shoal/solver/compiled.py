@@ -1,0 +1,114 @@
+"""Local training by the compiled kernels: small dense models, one client or a block of them.
+
+A client's arithmetic is the same alone and in a block, so a block has the bits of one client after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.core.data import Block
+from shoal.core.task import Task
+from shoal.core.term import Term
+from shoal.core.training import Start, TrainedBlock
+from shoal.core.types import Weights
+from shoal.kernels import dense
+from shoal.solver.descent import Rule
+from shoal.terms.proximal import Proximal
+
+LARGEST_MODEL = 2_000_000  # parameters; layers of several megabytes are torch's
+
+
+def fits(task: Task, terms: tuple[Term, ...]) -> bool:
+    """Whether the kernels know the model, and all that is added to its loss."""
+    known = all(isinstance(term, Proximal) for term in terms) and len(terms) <= 1
+    return task.dense is not None and task.dense.params <= LARGEST_MODEL and known
+
+
+def train(
+    rule: Rule, task: Task, starts: Sequence[Start], terms: tuple[Term, ...], block: Block, threads: int
+) -> TrainedBlock:
+    """Train the clients of a block, each from its own start or all from the same one."""
+    assert task.dense is not None
+    clients, params = len(block.counts), task.dense.params
+    alike = all(start.weights is starts[0].weights for start in starts)
+    begin = _flat([start.weights.params for start in (starts[:1] if alike else starts)], task)
+    shifts = [start.shift for start in starts if start.shift is not None]
+    out, losses = torch.empty(clients, params), np.empty(clients)
+    change = torch.empty(clients * params)
+    dense.train(
+        task.dense,
+        begin.numpy(),
+        out.numpy(),
+        change.numpy(),
+        block.x.reshape(len(block.x), -1).numpy(),
+        block.y.numpy(),
+        block.rows,
+        block.step_ptr,
+        block.client_ptr,
+        np.full(clients, rule.rate, np.float32),
+        losses,
+        momentum=rule.momentum,
+        weight_decay=rule.weight_decay,
+        mu=sum(term.mu for term in terms if isinstance(term, Proximal)),
+        shift=_flat(shifts, task).numpy() if shifts else None,
+        spread=partial(in_threads, block.counts, threads),
+    )
+    return TrainedBlock(
+        Weights(_unflat(out, task), starts[0].weights.buffers),
+        Weights(_unflat_rows(change, task), {}),
+        np.diff(block.client_ptr),
+        torch.from_numpy(losses).float(),
+    )
+
+
+def in_threads(counts: np.ndarray, threads: int, some: dense.Some, clients: int) -> None:
+    """Clients in as many ranges of about equal work as there are threads; counts are their samples."""
+    threads = min(threads, clients)
+    if threads == 1:
+        some(0, clients)
+        return
+    work = np.cumsum(counts)
+    bounds = [0, *np.searchsorted(work, work[-1] * np.arange(1, threads) / threads).tolist(), clients]
+    ranges = [(first, last) for first, last in pairwise(bounds) if first < last]
+    rest = [_pool(threads).submit(some, first, last) for first, last in ranges[1:]]
+    some(*ranges[0])
+    for future in rest:
+        future.result()
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="shoal")
+
+
+def _flat(rows: Sequence[Mapping[str, Tensor]], task: Task) -> Tensor:
+    """[rows, parameters]: each one's tensors side by side, in the model's order."""
+    return torch.cat([row[name].reshape(-1) for row in rows for name in task.shapes]).view(len(rows), -1)
+
+
+def _unflat(flat: Tensor, task: Task) -> dict[str, Tensor]:
+    """[clients, *shape] by name, as views, from [clients, parameters]."""
+    pieces = torch.split(flat, [shape.numel() for shape in task.shapes.values()], 1)
+    return {
+        name: piece.view(len(piece), *shape)
+        for (name, shape), piece in zip(task.shapes.items(), pieces, strict=True)
+    }
+
+
+def _unflat_rows(rows: Tensor, task: Task) -> dict[str, Tensor]:
+    """[clients, *shape] by name, from all clients' rows for the first, then those for the second, ..."""
+    sizes = [shape.numel() for shape in task.shapes.values()]
+    clients = rows.numel() // sum(sizes)
+    pieces = torch.split(rows, [clients * size for size in sizes])
+    return {
+        name: piece.view(clients, *shape)
+        for (name, shape), piece in zip(task.shapes.items(), pieces, strict=True)
+    }

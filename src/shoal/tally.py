@@ -1,0 +1,120 @@
+"""What is counted during a round: bytes, refused replies, and what clients report."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from shoal.core.engine import Delivery
+from shoal.core.gate import Gate, unknown
+from shoal.core.types import Reply
+
+
+class Tally:
+    """The counts of one round."""
+
+    def __init__(self) -> None:
+        self.down = self.up = 0
+        self.replies = 0  # accepted in this leg
+        self.rejected: list[tuple[int, str]] = []
+        self.metrics: dict[str, Any] = {}  # the method's own
+        self._before = (0, 0)  # bytes before this leg
+        self._accepted: list[int] = []
+        self._sums: dict[str, tuple[float, float]] = {}  # of what clients report
+        self._leg_sums: dict[str, tuple[float, float]] = {}
+
+    def next_leg(self) -> None:
+        """What comes is counted to a new leg."""
+        self._before = (self.down, self.up)
+        self.replies = 0
+        self._accepted = []
+        self._sums, self._leg_sums = dict(self.sums()), {}
+
+    def repeat(self, legs: int) -> None:
+        """Count as much traffic again as in this leg, `legs` times."""
+        down, up = self._before
+        self.down, self.up = self.down + legs * (self.down - down), self.up + legs * (self.up - up)
+
+    def take(self, delivery: Delivery, gate: Gate) -> list[Delivery]:
+        """Count a delivery; returns what of it passes the gate."""
+        self._count(delivery)
+        strangers = [gate.known(client, delivery.version) for client in delivery.clients]
+        at_once = delivery.stacked and not delivery.reason and not any(strangers)
+        if at_once and gate.block(delivery.clients, delivery.sent, delivery.reply):  # type: ignore[arg-type]
+            return [self._accept(delivery)]
+        usable = []
+        for single, reason in zip(delivery.singles(), strangers, strict=True):
+            reason = reason or single.reason or ("no reply" if single.reply is None else "")
+            if not reason:
+                reply, reason = gate.opened(single.clients[0], single.sent, single.reply)  # type: ignore[arg-type]
+                single = single._replace(reply=reply)
+            if reason:
+                self.rejected.append((single.clients[0], reason))
+            else:
+                usable.append(self._accept(single))
+        return usable
+
+    def take_profile(self, delivery: Delivery, gate: Gate) -> list[Delivery]:
+        """The same for what newcomers tell of themselves."""
+        self._count(delivery)
+        usable = []
+        for single in delivery.singles():
+            reason = gate.known(single.clients[0], single.version) or single.reason
+            if not reason:
+                payload = getattr(single.reply, "payload", None)
+                told = isinstance(payload, dict) and payload.keys() == {"method", "selector"}
+                reason = unknown(payload) if told else "it tells nothing of itself"
+            if reason:
+                self.rejected.append((single.clients[0], reason))
+            else:
+                usable.append(single)
+        return usable
+
+    def too_few(self, needed: int) -> bool:
+        """Whether this leg counts as if nobody had answered; its replies are then refused after all."""
+        if not self.replies or self.replies >= needed:
+            return False
+        reason = f"too few replied: {self.replies}, and min_replies is {needed}"
+        self.rejected += [(client, reason) for client in self._accepted]
+        self.replies, self._accepted, self._leg_sums = 0, [], {}
+        return True
+
+    def sums(self) -> dict[str, tuple[float, float]]:
+        """By name of what clients report: the weighted sum so far, and the sum of the weights."""
+        sums = dict(self._sums)
+        for name, (total, weights) in self._leg_sums.items():
+            before = sums.get(name, (0.0, 0.0))
+            sums[name] = (before[0] + total, before[1] + weights)
+        return sums
+
+    def recorded(self) -> dict[str, Any]:
+        """What is recorded: the means of what clients report, under names of their own; and the method's."""
+        means = {
+            f"clients.{name}": total / weights for name, (total, weights) in self.sums().items() if weights
+        }
+        return means | self.metrics
+
+    def _count(self, delivery: Delivery) -> None:
+        self.down += delivery.bytes_down
+        self.up += delivery.bytes_up
+
+    def _accept(self, delivery: Delivery) -> Delivery:
+        assert delivery.reply is not None
+        self.replies += len(delivery.clients)
+        self._accepted += delivery.clients
+        self._report(delivery.reply)
+        return delivery
+
+    def _report(self, reply: Reply) -> None:
+        """Averaged by samples; what is no finite number is left out."""
+        weights = [1.0] if reply.weight is None else _numbers(reply.weight)
+        for name, values in reply.metrics.items():
+            total, summed = self._leg_sums.get(name, (0.0, 0.0))
+            for weight, value in zip(weights, _numbers(values), strict=True):
+                if math.isfinite(value):
+                    total, summed = total + weight * value, summed + weight
+            self._leg_sums[name] = (total, summed)
+
+
+def _numbers(value: Any) -> list[float]:
+    return value.reshape(-1).tolist() if hasattr(value, "reshape") else [value]
