@@ -11,13 +11,17 @@ from shoal.data.dealing import cut, even, owners, skewed, spread, top_up
 
 
 class Shares:
-    """In place of a generator: the next shares of a list."""
+    """In place of a generator: the next shares of a list, and everything in its own order unless told."""
 
-    def __init__(self, *draws: list[float]) -> None:
+    def __init__(self, *draws: list[float], orders: tuple[list[int], ...] = ()) -> None:
         self.draws = list(draws)
+        self.orders = list(orders)
 
     def dirichlet(self, alpha: np.ndarray) -> np.ndarray:
         return np.array(self.draws.pop(0))
+
+    def permutation(self, count: int) -> np.ndarray:
+        return np.array(self.orders.pop(0)) if self.orders else np.arange(count)
 
 
 def test_cut():
@@ -42,6 +46,12 @@ def test_skewed_gives_nothing_more_to_full_clients():
 def test_skewed_falls_back_to_the_smallest_clients():
     rng = Shares([1.0, 0.0, 0.0], [1.0, 0.0, 0.0])
     assert skewed(np.array([6, 6]), 3, 0.1, rng).tolist() == [[6, 0], [0, 3], [0, 3]]
+
+
+def test_skewed_deals_classes_and_clients_in_drawn_orders():
+    # class 1 first, cut at 0.5 and 1.25 of 5; then class 0, of which client 2, with 5 full, gets none
+    rng = Shares([0.1, 0.15, 0.75], [0.5, 0.3, 0.2], orders=([1, 0], [0, 1, 2], [1, 0, 2]))
+    assert skewed(np.array([7, 5]), 3, 0.1, rng).tolist() == [[5, 0], [2, 1], [0, 4]]
 
 
 def test_top_up_takes_the_most_frequent_class_of_the_largest():

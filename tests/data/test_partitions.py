@@ -139,6 +139,37 @@ def test_dirichlet_caps_the_largest_client(toy):
         assert max(shards.count(i) for i in range(10)) < 200
 
 
+def hundred(dataset, partition: Partition) -> np.ndarray:
+    """[seeds, clients, classes]: what a hundred seeds deal."""
+    splits = (partition.split(dataset, Key.from_seed(seed)) for seed in range(100))
+    return np.array([label_matrix(dataset, shards, range(partition.clients)) for shards in splits])
+
+
+def slope(values: np.ndarray) -> float:
+    return float(np.polyfit(np.arange(len(values)), values, 1)[0])
+
+
+def test_no_class_is_at_fewer_clients_for_its_number(toy):
+    holders = (hundred(toy, Dirichlet(20, 0.1, min_size=1)) > 0).sum(1).mean(0)
+    assert abs(slope(holders)) < 0.1  # -0.3 if the classes are dealt in their own order
+
+
+def test_no_unseen_class_is_at_fewer_newcomers_for_its_number(toy):
+    holders = (hundred(toy, Unseen(30, newcomers=15, classes=5, beta=0.1)) > 0).sum(1).mean(0)
+    assert abs(slope(holders[:5])) < 0.2  # -0.4
+    assert abs(slope(holders[5:])) < 0.2
+
+
+def test_no_client_holds_more_classes_for_its_id(toy):
+    held = (hundred(toy, Dirichlet(20, 0.1, min_size=1)) > 0).sum(2).mean(0)
+    assert np.abs(held - held.mean()).max() < 0.8  # 4 if what rounding leaves falls to the last client
+
+
+def test_no_client_of_shards_is_smaller_for_its_id(toy):
+    sizes = hundred(toy, LabelShards(7, 2)).sum(2).mean(0)  # fourteen places for ten classes
+    assert np.abs(sizes - 1000 / 7).max() < 20  # 43 if the last clients share what others have already
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 100), st.integers(1, 10), SEEDS)
 def test_shards_give_exactly_so_many_classes(toy, clients, classes, key):

@@ -27,15 +27,20 @@ def even(total: int, parts: int) -> np.ndarray:
 
 
 def skewed(per_class: np.ndarray, clients: int, beta: float, rng: Generator) -> np.ndarray:
-    """[clients, classes]: each class dealt by Dirichlet(beta) among the clients that are not yet full."""
+    """[clients, classes]: each class dealt by Dirichlet(beta) among the clients that are not yet full.
+
+    Classes come in a random order, for late ones find fewer clients that are not full; and so do the clients
+    of each class, for what rounding leaves falls to the last.
+    """
     counts = np.zeros((clients, len(per_class)), np.int64)
     held = np.zeros(clients, np.int64)
     full = per_class.sum() / clients
-    for label, total in enumerate(per_class):
+    for label in rng.permutation(len(per_class)):
         shares = np.where(held < full, rng.dirichlet(np.full(clients, beta)), 0.0)
         if shares.sum() == 0:  # every share above 0 fell to a client that is full
             shares = (held == held.min()).astype(float)
-        counts[:, label] = cut(int(total), shares)
+        order = rng.permutation(clients)
+        counts[order, label] = cut(int(per_class[label]), shares[order])
         held += counts[:, label]
     return counts
 

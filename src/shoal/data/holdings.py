@@ -81,14 +81,30 @@ class Simulated(ClientData):
 
 
 def _deal(labels: Tensor, shares: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Rows whose labels come in these shares: whole numbers by largest remainder, as far as rows last."""
-    wanted = shares * TEST_SAMPLES
-    counts = np.floor(wanted).astype(np.int64)
-    rest = TEST_SAMPLES - counts.sum()
-    counts[np.argsort(counts - wanted, kind="stable")[:rest]] += 1
+    """Rows whose labels come in these shares: `TEST_SAMPLES`, or the most for which no class runs out.
+
+    A class of which there is no row at all is left out; the others keep their proportions.
+    """
     y = labels.cpu().numpy()
+    supply = np.bincount(y, minlength=len(shares))
+    missing = shares[supply == 0].sum()
+    shares = np.where(supply > 0, shares, 0.0)
+    if not shares.any():
+        return np.empty(0, np.int64)
+    shares /= 1 - missing
+    totals = range(TEST_SAMPLES, 0, -1)  # a total of 1 always fits
+    counts = next(fits for total in totals if ((fits := _whole(total, shares)) <= supply).all())
     picked = []
     for label in np.flatnonzero(counts):
         rows = np.flatnonzero(y == label)
         picked.append(generator.permutation(rows)[: counts[label]])
     return np.concatenate(picked)
+
+
+def _whole(total: int, shares: np.ndarray) -> np.ndarray:
+    """`total` in whole numbers by largest remainder."""
+    wanted = shares * total
+    counts: np.ndarray = np.floor(wanted).astype(np.int64)
+    rest = total - counts.sum()
+    counts[np.argsort(counts - wanted, kind="stable")[:rest]] += 1
+    return counts

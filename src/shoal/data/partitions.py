@@ -95,11 +95,15 @@ class LabelShards(Partition):
         return _by_counts(_labels(dataset), spread(per_class, self._holders(total, key)), key)
 
     def _holders(self, total: int, key: Key) -> np.ndarray:
-        """[clients, classes] bool. Each client takes the classes with the fewest holders, ties at random."""
-        ties = key.fold("holders").numpy().random((self.clients, total))
+        """[clients, classes] bool. Each client takes the classes with the fewest holders, ties at random.
+
+        In a random order: the last ones take classes that then have one holder more than others.
+        """
+        rng = key.fold("holders").numpy()
+        ties = rng.random((self.clients, total))
         holders = np.zeros((self.clients, total), bool)
         taken = np.zeros(total, np.int64)
-        for client in range(self.clients):
+        for client in rng.permutation(self.clients):
             chosen = np.argsort(taken + ties[client])[: self.classes]
             holders[client, chosen] = True
             taken[chosen] += 1
