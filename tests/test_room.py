@@ -63,7 +63,7 @@ def test_a_chain_hands_the_model_on():
     key = federation.key.fold("round", 0)
     for leg, client in enumerate((first, second)):
         context_key = key.fold("leg", leg).fold("client", client)
-        data = made.side.holdings.train(
+        data = made.side.data.train(
             client, federation.method.batching, context_key.fold("batches"), full=False
         )
         context = shoal.core.types.Context(0, leg, {}, context_key)
@@ -135,7 +135,7 @@ def test_newcomers_are_profiled_once_and_their_bytes_count():
     assert set(progress.state.home) == set(range(8))
     assert records[1].bytes_up > records[2].bytes_up  # the same replies and three profiles
     for client, home in progress.state.home.items():
-        counts = made.side.holdings.train(client, None, federation.key, full=False).label_counts
+        counts = made.side.data.train(client, None, federation.key, full=False).label_counts
         assert home == int(counts.argmax())
 
 

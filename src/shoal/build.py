@@ -21,7 +21,7 @@ from shoal.core.key import Key
 from shoal.core.method import Axes, Method, Recipe
 from shoal.core.selector import Population
 from shoal.core.task import Task
-from shoal.data.holdings import Simulated
+from shoal.data.client_data import Simulated
 from shoal.engines.local import LocalEngine, Mode, choose_mode, cores
 from shoal.evaluation import Evaluator
 from shoal.kernels.dense import plan_of

@@ -82,7 +82,7 @@ def test_the_record_has_the_success():
 
 def test_attackers_alone_are_copied():
     made = setup(attack={"name": "label_flip", "attackers": [2]})
-    data = made.side.holdings.train(2, None, KEY, full=False)
+    data = made.side.data.train(2, None, KEY, full=False)
     poisoned = made.side.poisoned(data, (2,))
     assert len(poisoned.x) == data.count < len(data.x)
     assert torch.equal(poisoned.all.x, data.all.x)

@@ -95,7 +95,7 @@ def test_no_stage_changes_its_inputs(name, norm):
     for position, client in enumerate(cohort.ids):
         memory = made.side.fresh().method
         kept = copy.deepcopy(memory)
-        data = made.side.holdings.train(
+        data = made.side.data.train(
             client, method.batching, federation.key.fold(client), full=norm == "batch"
         )
         context = Context(1, 0, {}, federation.key.fold("client", client))

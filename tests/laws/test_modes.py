@@ -146,7 +146,7 @@ def deadly(*args):
 
 def test_a_client_that_kills_two_workers_is_named(monkeypatch):
     made = setup(engine={"mode": "workers", "workers": 2})
-    holdings = made.side.holdings
+    holdings = made.side.data
     progress = start(made.federation)
     train = type(holdings).train
 

@@ -175,7 +175,7 @@ def test_factors_travel_and_full_updates_on_demand():
     assert cut.bytes_up < 0.95 * full.bytes_up
     assert plain.bytes_up < full.bytes_up < 1.01 * plain.bytes_up  # the score
     side = setup("dsvd").side
-    data = side.holdings.train(0, side.method.batching, KEY, full=False)
+    data = side.data.train(0, side.method.batching, KEY, full=False)
     message = side.method.dispatch(side.task, side.method.init(side.task, KEY), Cohort((0,), {}, 8), KEY)
     _, reply = side.method.client_update(side.task, (), message, data, Context(0, 0, {}, KEY))
     sent = side.method.upload(reply, {"rank": 1 / 12})

@@ -99,7 +99,7 @@ def forgotten(beta):
     cohort = Cohort(tuple(range(8)), {}, 8)
     work, total = Work("update", 3, 0, {}), 0.0
     for delivery in federation.engine.exchange(work, cohort, ModelMessage(model), federation.key):
-        data = made.side.holdings.train(delivery.clients[0], None, KEY, full=False).all
+        data = made.side.data.train(delivery.clients[0], None, KEY, full=False).all
         after = add(model, delivery.reply.payload.update)
         total += term(task.forward(after, data.x)[0], task.forward(model, data.x)[0], data.y).item()
     return total

@@ -25,7 +25,7 @@ def federation(clients, privacy=None, **fields):
 
 def answers(made, client, points, privacy=None):
     """What the client returns for the columns of points [p + 1, questions]."""
-    data = made.side.holdings.train(client, None, KEY, full=False)
+    data = made.side.data.train(client, None, KEY, full=False)
     message = SwarmMessage(torch.from_numpy(points[:, None]), ())
     _, reply = made.federation.method.client_update(made.federation.task, (), message, data, None)
     reply = reply if privacy is None else privacy.protect(reply, KEY)
@@ -33,7 +33,7 @@ def answers(made, client, points, privacy=None):
 
 
 def truth(made, client):
-    x, y = made.side.holdings.train(client, None, KEY, full=False).all
+    x, y = made.side.data.train(client, None, KEY, full=False).all
     return np.c_[x.double().numpy(), np.ones(len(x))], y.double().numpy()
 
 

@@ -17,7 +17,7 @@ WIDE = {"dataset": "boston", "model": "linear"}
 
 def client(task, clients=4):
     made = setup({"name": "fsi"}, task=task, partition={"kind": "iid", "clients": clients}, selector="all")
-    return made.federation.task, made.side.holdings.train(1, None, KEY, full=False)
+    return made.federation.task, made.side.data.train(1, None, KEY, full=False)
 
 
 def points_for(task, particles=6):

@@ -11,7 +11,7 @@ from shoal.core.types import Context
 def trained(solver, shift=None, task=None, round=0):
     made = setup(task=task) if task else setup()
     weights = made.federation.task.init(KEY)
-    data = made.side.holdings.train(1, solver.batching, KEY, full=bool(made.federation.task.batch_norms))
+    data = made.side.data.train(1, solver.batching, KEY, full=bool(made.federation.task.batch_norms))
     context = Context(round, 0, {}, KEY)
     return (
         weights,
@@ -105,7 +105,7 @@ def test_half_the_bits_of_a_product_keep_the_weights_in_float32(norm):
 def test_images_train_in_half_the_bits():
     made = setup(task={"dataset": "digits", "model": "cnn"})
     solver = Sgd(lr=0.05, batch=8, epochs=1, precision="bfloat16")
-    data = made.side.holdings.train(1, solver.batching, KEY, full=False)
+    data = made.side.data.train(1, solver.batching, KEY, full=False)
     start = made.federation.task.init(KEY)
     result = solver.train(made.federation.task, start, data, Context(0, 0, {}, KEY))
     assert all(v.dtype == torch.float32 and v.isfinite().all() for v in result.weights.params.values())

@@ -104,7 +104,7 @@ def test_losses_of_different_clients_are_never_compared(name):
         old, new = (
             sum(
                 federation.method.client_update(
-                    federation.task, (), message, made.side.holdings.train(c, None, KEY, full=False), None
+                    federation.task, (), message, made.side.data.train(c, None, KEY, full=False), None
                 )[1].payload.losses
                 for c in ids
             )

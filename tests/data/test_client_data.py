@@ -9,7 +9,7 @@ import torch
 from shoal.core.data import Dataset
 from shoal.core.key import Key
 from shoal.data import digits
-from shoal.data.holdings import TEST_SAMPLES, Simulated
+from shoal.data.client_data import TEST_SAMPLES, Simulated
 from shoal.data.partitions import Dirichlet
 from shoal.data.shards import DealtShards, label_matrix
 
