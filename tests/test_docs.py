@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import tomli_w
 import typer
-from shoal.solver.sgd import Sgd
 
 import shoal
 from shoal import arena, compare
@@ -24,20 +23,12 @@ from shoal.data import DATASETS
 from shoal.data.partitions import PARTITIONS
 from shoal.methods import METHODS
 from shoal.models import MODELS
+from shoal.overrides import with_method, with_settings
 from shoal.reproduce import EXPERIMENTS
 from shoal.reproduce.perform import chosen
 from shoal.selectors import SELECTORS
-from shoal.spec import (
-    Checkpoint,
-    EngineSpec,
-    Evaluate,
-    Spec,
-    from_table,
-    load_table,
-    to_table,
-    with_method,
-    with_settings,
-)
+from shoal.solver.sgd import Sgd
+from shoal.spec import Checkpoint, EngineSpec, Evaluate, Spec, from_table, load_table, to_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(p.relative_to(ROOT) for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))

@@ -10,7 +10,7 @@ from wire import over_the_wire
 
 import shoal
 from shoal.build import build
-from shoal.core.types import Cohort, Reply
+from shoal.core.types import Cohort, Moment, Reply
 from shoal.loop import advance, start
 
 STRANGERS = ["Chained", "Guess", "Median", "ByLabel"]
@@ -143,9 +143,8 @@ def test_settings_reach_the_codec():
     chosen = spec(selector="strangers:Bits", codec="strangers:Grid")
     made = build(chosen)
     progress, _ = advance(made.federation, start(made.federation))
-    assert {"bits"} == set(
-        made.federation.selector.select(progress.selector, range(8), made.federation.key).settings
-    )
+    moment = Moment(0, 0, False, made.federation.key)
+    assert {"bits"} == set(made.federation.selector.select(progress.selector, range(8), {}, moment).settings)
     errors = {
         client: max(
             float(leaf.abs().max())
@@ -189,9 +188,7 @@ def rounds(made, count=2):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_a_shortcut_changes_nothing_but_the_time(count):
-    short, long = (
-        rounds(halving(method={"count": count, "shortcut": shortcut})) for shortcut in (True, False)
-    )
+    short, long = (rounds(halving(method={"count": count, "short": shortcut})) for shortcut in (True, False))
     assert short == long
 
 
@@ -210,20 +207,22 @@ def refuses(*_):
 )
 def test_no_shortcut_where_replies_are_changed_on_their_way(axes, monkeypatch):
     made = halving(**axes)
-    monkeypatch.setattr(type(made.federation.method), "fused", refuses)
+    monkeypatch.setattr(type(made.federation.method), "shortcut", refuses)
     rounds(made)
 
 
 def test_a_method_may_see_numbers_that_are_not_finite(monkeypatch):
     method = type(halving().federation.method)
-    told = Reply(strangers.Sum(torch.tensor(torch.inf)), torch.tensor(1.0), {})
-    monkeypatch.setattr(method, "client_update", lambda *_: ((), told))
-    monkeypatch.setattr(method, "fused", refuses)
+    told = strangers.Sum(torch.tensor(torch.inf, dtype=torch.float64))
+    monkeypatch.setattr(
+        method, "client_update", lambda *args: ((), Reply(told, args[4].weight, {}))
+    )  # args: self, task, memory, message, data, context
+    monkeypatch.setattr(method, "shortcut", refuses)
     made = halving(method={"count": 2})
     progress, (record,) = rounds(made, 1)
     assert not record.rejected
     assert progress.state.total == torch.inf
-    monkeypatch.setattr(method, "may_be_nonfinite", frozenset())
+    monkeypatch.setattr(method, "expects", lambda *args: {})
     progress, (record,) = rounds(made, 1)
     assert len(record.rejected) == 2 * len(record.cohort)
     assert progress.state.total == 0

@@ -1,7 +1,6 @@
 import tomllib
 
 import pytest
-from shoal.solver.sgd import Sgd
 from shoal.parts.terms import Proximal
 from toy import table
 
@@ -9,7 +8,9 @@ import shoal
 from shoal import Spec, SpecError, dump_spec, load_spec
 from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedprox import FedProx
-from shoal.spec import from_table, to_table, with_method, with_settings
+from shoal.overrides import with_method, with_settings
+from shoal.solver.sgd import Sgd
+from shoal.spec import from_table, to_table
 
 
 def test_defaults():

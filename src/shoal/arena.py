@@ -18,11 +18,12 @@ from shoal.config import Table, arguments, choose
 from shoal.core.attack import USUAL
 from shoal.core.errors import SpecError
 from shoal.jobs import Job, kept
+from shoal.overrides import with_method, with_settings
 from shoal.report.table import over_seeds
 from shoal.robustness import course, degradation, detection, quotient, tolerance
 from shoal.runner import Result
 from shoal.selectors.uniform import All
-from shoal.spec import METHOD, Spec, from_table, with_method, with_settings
+from shoal.spec import METHOD, Spec, from_table
 from shoal.terminal import watched
 
 CLEAN = "clean"  # stands in the place of an attack

@@ -59,12 +59,13 @@ def build(spec: Spec) -> Setup:
     """A simulation: all clients, and the server, on this machine."""
     dataset, shards = deal(spec)
     dataset = moved(dataset, spec.engine.device)
-    population, root = _population(spec, shards), Key.from_seed(spec.seed)
+    population = _population(spec, shards)
     spec.selector.check(len(population))
     _check_goal(spec, dataset.classes)
     task = make_task(spec, Samples.of(dataset))
-    data = Simulated(dataset, shards, root.fold("holdings"))
-    attackers = spec.attack.members(len(shards), root.fold("attackers")) if spec.attack else frozenset()
+    data = Simulated(dataset, shards, spec.seeds.key("partition", spec.seed).fold("holdings"))
+    key = spec.seeds.key("order", spec.seed)
+    attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
     mode = resolve_mode(spec.engine, side, shards)
     engine = LocalEngine(side, shards, mode, spec.engine.workers or cores(), population)
@@ -100,15 +101,13 @@ def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Fede
     method = as_method(spec.method)
     method.check(task, Axes(spec.selector, spec.codec, population))
     remembers = method.remembers or spec.codec.remembers
-    key = Key.from_seed(spec.seed if spec.seeds.order is None else spec.seeds.order)
-    return Federation(
-        task, method, spec.selector, engine, key, _model_key(spec), remembers, spec.faults.min_replies
-    )
+    key, model_key = spec.seeds.key("order", spec.seed), _model_key(spec)
+    return Federation(task, method, spec.selector, engine, key, model_key, remembers, spec.faults.min_replies)
 
 
 def _model_key(spec: Spec) -> Key:
     """The key of initial values: server and clients draw the same."""
-    return Key.from_seed(spec.seed if spec.seeds.model is None else spec.seeds.model).fold("init")
+    return spec.seeds.key("model", spec.seed).fold("init")
 
 
 def _population(spec: Spec, shards: Shards) -> Population:
@@ -137,8 +136,8 @@ def deal(spec: Spec) -> tuple[Dataset, Shards]:
     """The data set, and who holds what of it."""
     dataset = load_dataset(spec.task)
     try:
-        seed = spec.seed if spec.seeds.partition is None else spec.seeds.partition
-        return dataset, spec.partition.split(dataset, Key.from_seed(seed).fold("partition"))
+        key = spec.seeds.key("partition", spec.seed)
+        return dataset, spec.partition.split(dataset, key.fold("partition"))
     except SpecError as error:
         raise SpecError(f"[partition] {error}") from None
 

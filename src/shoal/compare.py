@@ -10,8 +10,9 @@ from typing import NamedTuple
 from shoal.config import Table
 from shoal.core.errors import SpecError
 from shoal.directory import REPORT, RunDirectory
+from shoal.overrides import with_method, with_settings
 from shoal.runner import Watcher, resume, run
-from shoal.spec import Spec, from_table, with_method, with_settings
+from shoal.spec import Spec, from_table
 
 
 class Cell(NamedTuple):

@@ -1,9 +1,10 @@
 """All that one derives from, fills slots with or calls when one extends Shoal, in one place."""
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, Weighting, moved
+from shoal.aggregators.averaging import Averaged, Averaging
 from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix
 from shoal.aggregators.mean import Mean, WeightedSum
-from shoal.core.attack import Attack, altered, in_unison, target, with_target
+from shoal.core.attack import Attack, Knows, altered, in_unison, target, with_target
 from shoal.core.codec import Codec, Packet
 from shoal.core.data import Batch, Data, Dataset, Partition, Shards
 from shoal.core.errors import DeclinedError, SpecError
@@ -14,7 +15,7 @@ from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.task import Task
 from shoal.core.term import Step, Term
-from shoal.core.training import Solver, Start, Trained, Training
+from shoal.core.training import Course, Solver, Start, Trained, Training
 from shoal.core.tree import add, all_finite, leaves, nbytes, subtract, tensors, tree_map, zeros_like
 from shoal.core.types import (
     Cohort,
@@ -28,7 +29,6 @@ from shoal.core.types import (
 )
 from shoal.methods.fedavg import FedAvg
 from shoal.methods.recipe import recipe
-from shoal.parts.averaging import Averaged, Averaging
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -43,6 +43,7 @@ __all__ = [
     "Codec",
     "Cohort",
     "Context",
+    "Course",
     "Data",
     "Dataset",
     "Decision",
@@ -50,6 +51,7 @@ __all__ = [
     "FedAvg",
     "Gather",
     "Key",
+    "Knows",
     "Like",
     "MatrixRule",
     "Mean",

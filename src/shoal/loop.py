@@ -74,9 +74,9 @@ def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round
         cohort = federation.selector.select(
             progress.selector, engine.clients(round), engine.reports(round), moment
         )
-        cohort = _ordered(engine, cohort)
+        cohort, samples = _ordered(engine, cohort)
         legs = federation.method.legs(progress.state, cohort, moment._replace(key=key.fold("legs")))
-    walk = Walk(federation, progress, legs, key, tally)
+    walk = Walk(federation, progress, legs, samples, key, tally)
     engine.walk(walk)
     record = Round(cohort.ids, tally.down, tally.up, tuple(tally.rejected), tally.recorded())
     return walk.progress._replace(round=round + 1), record
@@ -86,9 +86,15 @@ class Walk:
     """The legs of a round, one after another."""
 
     def __init__(
-        self, federation: Federation, progress: Progress, legs: tuple[Cohort, ...], key: Key, tally: Tally
+        self,
+        federation: Federation,
+        progress: Progress,
+        legs: tuple[Cohort, ...],
+        samples: Mapping[int, int],
+        key: Key,
+        tally: Tally,
     ) -> None:
-        self.legs, self.progress = legs, progress
+        self.legs, self.progress, self._samples = legs, progress, samples
         self._federation, self._key, self._tally = federation, key, tally
         self._leg = 0
 
@@ -106,7 +112,12 @@ class Walk:
         """Play the next leg."""
         leg, key = self._leg, self._key.fold("leg", self._leg)
         moment = Moment(self.progress.round, leg, leg == len(self.legs) - 1, key.fold("server"))
-        self.progress = _leg(self._federation, self.progress, self.legs[leg], moment, key, self._tally)
+        members = self.legs[leg]
+        held = self._samples
+        if members.ids != tuple(held):
+            held = {client: held[client] for client in members.ids}
+        gate = Gate(self._federation.method, self._federation.task, held, (moment.round, leg))
+        self.progress = _leg(self._federation, self.progress, members, moment, gate, key, self._tally)
         self._leg += 1
 
     def arrive(self, state: State, metrics: Metrics) -> None:
@@ -117,15 +128,19 @@ class Walk:
 
 
 def _leg(
-    federation: Federation, progress: Progress, cohort: Cohort, moment: Moment, key: Key, tally: Tally
+    federation: Federation,
+    progress: Progress,
+    cohort: Cohort,
+    moment: Moment,
+    gate: Gate,
+    key: Key,
+    tally: Tally,
 ) -> Progress:
     method, task, engine = federation.method, federation.task, federation.engine
     with stage("dispatch", None, moment.round):
         message = method.dispatch(task, progress.state, cohort, moment)
         acc = method.begin(progress.state, cohort)
     work = Work("update", moment.round, moment.leg, progress.accepted)
-    samples = dict(zip(cohort.ids, engine.samples(cohort.ids), strict=True))
-    gate = Gate(method, task, samples, work.version)
     accepted, selector = dict(progress.accepted), progress.selector
     tally.next_leg()
     for delivery in engine.exchange(work, cohort, message, key):
@@ -200,9 +215,12 @@ def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -
         )
 
 
-def _ordered(engine: Engine, cohort: Cohort) -> Cohort:
-    """By samples, descending, then by id: long jobs first, and one order of folding on every engine."""
-    order = sorted(
-        zip([-n for n in engine.samples(cohort.ids)], cohort.ids, range(len(cohort.ids)), strict=True)
-    )
-    return cohort.take([position for _, _, position in order])
+def _ordered(engine: Engine, cohort: Cohort) -> tuple[Cohort, dict[int, int]]:
+    """By samples, descending, then by id: long jobs first, and one order of folding on every engine.
+
+    With the samples that each has declared, in that order.
+    """
+    samples = engine.samples(cohort.ids)
+    order = sorted(zip([-n for n in samples], cohort.ids, range(len(cohort.ids)), strict=True))
+    ordered = cohort.take([position for _, _, position in order])
+    return ordered, {client: -negative for negative, client, _ in order}

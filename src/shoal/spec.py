@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -33,6 +33,7 @@ from shoal.core.attack import Attack
 from shoal.core.codec import Codec
 from shoal.core.data import Partition
 from shoal.core.errors import SpecError
+from shoal.core.key import Key
 from shoal.core.method import Method, Recipe
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
@@ -157,14 +158,19 @@ class Faults:
 class Seeds:
     """Seeds of parts of a run; what is left out follows from `seed`."""
 
-    partition: int | None = None  # who holds what
+    partition: int | None = None  # who holds what, for training and for tests
     model: int | None = None  # initial weights
-    order: int | None = None  # all else: who takes part, in which order samples come, what is noise
+    order: int | None = None  # all else: who takes part, who attacks, in which order samples come, noise
 
     def __post_init__(self) -> None:
         for name, value in (("partition", self.partition), ("model", self.model), ("order", self.order)):
             if value is not None and value < 0:
                 raise SpecError(f"{name} must be at least 0, got {value}")
+
+    def key(self, part: Literal["partition", "model", "order"], seed: int) -> Key:
+        """The root of that part's randomness, in a run with this seed."""
+        own = getattr(self, part)
+        return Key.from_seed(seed if own is None else own)
 
 
 @dataclass(frozen=True)
@@ -299,57 +305,6 @@ def load_spec(path: str | Path) -> Spec:
 def dump_spec(spec: Spec) -> str:
     """The spec as TOML, with every default written out."""
     return tomli_w.dumps(to_table(spec))
-
-
-def with_settings(table: Table, settings: Iterable[str]) -> Table:
-    """The table with `path.to.field=value` settings applied; a value is TOML, or else a text."""
-    table = _copied(table)
-    for setting in settings:
-        path, equals, text = setting.partition("=")
-        names = [name.strip() for name in path.split(".")]
-        if not equals or not all(names):
-            raise SpecError(f"--set {setting!r} must look like path.to.field=value, e.g. local.lr=0.1")
-        inner = table
-        for name in names[:-1]:
-            if isinstance(inner.get(name), str) and name in TAGS:  # a name alone is a part
-                inner[name] = {TAGS[name]: inner[name]}
-            inner = inner.setdefault(name, {})
-            if not isinstance(inner, dict):
-                raise SpecError(f"--set {setting!r}: {name} is a value, not a table")
-        value = _value(text.strip())
-        if len(names) == 2 and names[1] == TAGS.get(names[0]):
-            table[names[0]] = inner = _of_another_kind(inner, CATALOGUES[PARTS[names[0]]], value)
-        inner[names[-1]] = value
-    return table
-
-
-def _of_another_kind(table: Table, catalogue: Catalogue, name: Any) -> Table:
-    """What of a part's table another part of that kind understands too."""
-    known = arguments(choose(catalogue, name, f"{catalogue.kind}.{catalogue.tag}"))
-    return {field: value for field, value in table.items() if field in known}
-
-
-def with_method(table: Table, name: str) -> Table:
-    """The table with another method: its own fields stay only if it is the one that was there.
-
-    A method that needs a selector of its own brings it along.
-    """
-    method = table.get("method", {})
-    same = isinstance(method, dict) and method.get("name", "fedavg") == name
-    table = {**table, "method": {**(method if same else {}), "name": name}}
-    selector = getattr(choose(METHOD, name, "method.name"), "selector", "")
-    return with_settings(table, [f"selector.name={selector}"]) if selector and not same else table
-
-
-def _copied(value: Any) -> Any:
-    return {name: _copied(v) for name, v in value.items()} if isinstance(value, dict) else value
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def summary_line(constructor: Any) -> str:

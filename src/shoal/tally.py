@@ -38,12 +38,11 @@ class Tally:
     def take(self, delivery: Delivery, gate: Gate) -> list[Delivery]:
         """Count a delivery; returns what of it passes the gate."""
         self._count(delivery)
-        strangers = [gate.known(client, delivery.version) for client in delivery.clients]
-        at_once = delivery.stacked and not delivery.reason and not any(strangers)
-        if at_once and gate.block(delivery.clients, delivery.sent, delivery.reply):  # type: ignore[arg-type]
+        if gate.block(delivery):
             return [self._accept(delivery)]
         usable = []
-        for single, reason in zip(delivery.singles(), strangers, strict=True):
+        for single in delivery.singles():
+            reason = gate.known(single.clients[0], single.version)
             reason = reason or single.reason or ("no reply" if single.reply is None else "")
             if not reason:
                 reply, reason = gate.opened(single.clients[0], single.sent, single.reply)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from shoal.data.fetch import watched as watched_downloads
 from shoal.jobs import Job, crew, work
 from shoal.report.shades import Heat, Shade, colours
 from shoal.runner import Record, Watcher
@@ -31,10 +32,11 @@ def stdout() -> Console:
 
 
 class Bars:
-    """A bar a run, with the latest accuracy beside it."""
+    """A bar a run, with the latest accuracy beside it, and a bar for each file that is fetched."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
+        self._files: dict[str, TaskID] = {}
 
     def add(self, label: str, rounds: int, done: int = 0) -> Watcher:
         """A bar for a run; returns what the run should tell its rounds to."""
@@ -46,6 +48,12 @@ class Bars:
             self._progress.update(task, completed=record["round"], **changes)  # type: ignore[arg-type]
 
         return watch
+
+    def download(self, path: str, came: int, total: int) -> None:
+        """Show how much of a file has come, in kilobytes."""
+        if path not in self._files:
+            self._files[path] = self._progress.add_task(f"fetching {path}", total=None, score="kB")
+        self._progress.update(self._files[path], completed=came // 1000, total=total // 1000 or None)
 
 
 @contextmanager
@@ -60,7 +68,9 @@ def bars() -> Iterator[Bars]:
     )
     console = stderr()
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        yield Bars(progress)
+        shown = Bars(progress)
+        with watched_downloads(shown.download):
+            yield shown
 
 
 def watched(title: str, jobs: Sequence[Job], folder: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from shoal import SpecError
 from shoal.attacks.backdoor import Backdoor
 from shoal.attacks.label_flip import LabelFlip
 from shoal.core.data import Batch
+from shoal.core.types import Context
 
 X = torch.zeros(6, 1)
 Y = torch.tensor([0, 1, 2, 3, 1, 1])
@@ -83,10 +84,12 @@ def test_the_record_has_the_success():
 def test_attackers_alone_are_copied():
     made = setup(attack={"name": "label_flip", "attackers": [2]})
     data = made.side.data.train(2, None, KEY, full=False)
-    poisoned = made.side.poisoned(data, (2,))
+    poisoned, honest = (made.side.training_data(client, Context(0, 0, {}, KEY)) for client in (2, 3))
     assert len(poisoned.x) == data.count < len(data.x)
     assert torch.equal(poisoned.all.x, data.all.x)
     assert torch.equal(poisoned.label_counts, data.label_counts.flip(0))
+    assert honest.x is data.x
+    assert honest.y is data.y
 
 
 @pytest.mark.parametrize(

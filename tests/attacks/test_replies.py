@@ -31,10 +31,12 @@ def numbers(answer):
     return [float(update.params["a"]), float(update.params["b"]), float(update.buffers["mean"])]
 
 
-def lied(attack, *updates, cohort=10, round=0):
-    replies = [reply(values, seen) for seen, values in enumerate(updates)]
+def lied(attack, *updates, seen=(), cohort=10, round=0):
+    """What attackers with these honest updates answer, who see some of others."""
+    replies = [reply(values, count) for count, values in enumerate(updates)]
     contexts = [Context(round, 0, {}, KEY.fold("client", i)) for i in range(len(replies))]
-    answers = attack.lie(replies, contexts, cohort)
+    known = [*replies, *(reply(values) for values in seen)]
+    answers = attack.lie(replies, contexts, known, cohort)
     for honest, answer in zip(replies, answers, strict=True):  # all but floating numbers of the update stays
         assert answer.payload.update.buffers["seen"] is honest.payload.update.buffers["seen"]
         assert answer.weight is honest.weight
@@ -57,7 +59,7 @@ class Losses(NamedTuple):
 
 def test_a_payload_without_an_update_is_all_target():
     honest = Reply(Losses(torch.tensor([1.0, 2.0]), torch.tensor(1)), None, {})
-    (answer,) = SignFlip().lie([honest], [Context(0, 0, {}, KEY)], 4)
+    (answer,) = SignFlip().lie([honest], [Context(0, 0, {}, KEY)], [honest], 4)
     assert answer.payload.losses.tolist() == [-1.0, -2.0]
     assert answer.payload.best is honest.payload.best
 
@@ -82,6 +84,15 @@ ONE, TWO = (1.0, 2.0, 0.0), (3.0, 6.0, 0.0)  # mean (2, 4, 0), deviation (1, 2, 
 
 def test_inner_product_manipulation():
     assert lied(Ipm(epsilon=0.5), ONE, TWO) == [[-1.0, -2.0, 0.0]] * 2
+
+
+def test_what_attackers_see_of_others_counts_as_their_own():
+    """The lie of one who sees another's reply is the lie of both together."""
+    for attack in (Ipm(epsilon=0.5, knows="all"), Alie(z=1.5, knows="all"), MinMax(knows="all")):
+        alone, together = lied(attack, TWO, seen=[ONE]), lied(attack, TWO, ONE)
+        assert alone == together[:1]
+        assert alone != lied(attack, TWO)
+    assert lied(Ipm(epsilon=1.0, knows="all"), TWO, seen=[ONE]) == [[-2.0, -4.0, 0.0]]
 
 
 def test_a_little_is_enough():

@@ -1,15 +1,15 @@
 import pytest
 import torch
-from toy import KEY, blobs, line, spec
+from toy import KEY, blobs, spec
 
 from shoal import SpecError
-from shoal.build import make_task
+from shoal.build import Samples, load_dataset, make_task
 from shoal.core.types import Weights
-from shoal.spec import TaskSpec
 
 
-def task_of(model, dataset=None, **options):
-    return make_task(TaskSpec("toy:blobs", model, options.pop("loss", None), options), dataset or blobs())
+def task_of(model, dataset="toy:blobs", **options):
+    chosen = spec(task={"dataset": dataset, "model": model, **options})
+    return make_task(chosen, Samples.of(load_dataset(chosen.task)))
 
 
 def test_cross_entropy_by_hand():
@@ -32,8 +32,7 @@ def test_one_versus_all_has_a_head_a_class():
 
 
 def test_a_regression_is_judged_by_its_squared_error():
-    data = line()
-    task = task_of("linear", data)
+    task = task_of("linear", "toy:line")
     assert task.loss == "squared_error"
     assert task.objective(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])).item() == 2.5
 
@@ -42,7 +41,7 @@ def test_a_loss_that_does_not_fit_is_refused():
     with pytest.raises(SpecError, match="does not fit blobs, a task of 4 classes; leave it out"):
         task_of("linear", loss="squared_error")
     with pytest.raises(SpecError, match="does not fit line, a regression"):
-        task_of("linear", line(), loss="cross_entropy")
+        task_of("linear", "toy:line", loss="cross_entropy")
 
 
 def test_initial_values_come_from_the_key():

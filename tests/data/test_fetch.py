@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import SpecError
-from shoal.data.fetch import Archive, Member, RemoteFile, data_folder, fetch_files, fetch_members
+from shoal.data.fetch import Archive, Member, RemoteFile, data_folder, fetch_files, fetch_members, watched
 
 
 def left_in(folder: Path) -> list[str]:
@@ -32,6 +32,17 @@ def test_files_are_fetched_once(server, data, capfd):
     assert len(server.asked) == 2
     assert left_in(data) == ["other/deep/b.gz", "set/a.gz"]
     assert capfd.readouterr() == ("", "")  # neither is a terminal
+
+
+def test_who_watches_is_told_how_much_has_come(server, data):
+    content = bytes(200_000)
+    file, told = server.offer("large", content), []
+    with watched(lambda *news: told.append(news)):
+        fetch_files([file])
+    assert told[-1] == ("set/large", 200_000, 200_000)
+    assert [came for _, came, _ in told] == sorted(came for _, came, _ in told)
+    fetch_files([server.offer("unwatched", content)])
+    assert told[-1][0] == "set/large"
 
 
 def test_files_that_are_there_need_no_address(data):

@@ -61,21 +61,33 @@ def test_shapes_that_do_not_fit_are_refused(rows, weights, last):
         fold.weighted_sum(np.zeros(10), np.zeros(rows, np.float32), np.zeros(weights), 0, last)
 
 
+LARGEST = np.finfo(np.float32).max
+
+
 @pytest.mark.parametrize("strange", [np.inf, -np.inf, np.nan, -np.nan])
 @pytest.mark.parametrize("place", [0, 1, 63, 64, 998])
-def test_rows_that_are_not_finite_are_found(strange, place):
-    rows = np.zeros((4, 999), np.float32)
-    rows[0] = np.finfo(np.float32).max
-    rows[1] = -rows[0]
-    rows[2] = np.finfo(np.float32).smallest_subnormal
-    assert fold.row_finite(rows).tolist() == [True] * 4
-    rows[2, place] = strange
-    assert fold.row_finite(rows).tolist() == [True, True, False, True]
+@pytest.mark.parametrize("usual", [LARGEST, -LARGEST, np.finfo(np.float32).smallest_subnormal])
+def test_numbers_that_are_not_finite_are_found(strange, place, usual):
+    values = np.full(999, usual, np.float32)
+    assert fold.all_within(values, LARGEST)
+    values[place] = strange
+    assert not fold.all_within(values, LARGEST)
 
 
-def test_no_rows_and_empty_rows():
-    assert fold.row_finite(np.zeros((0, 5), np.float32)).shape == (0,)
-    assert fold.row_finite(np.zeros((2, 0), np.float32)).tolist() == [True, True]
+@pytest.mark.parametrize("place", [0, 1, 63, 64, 998])
+@pytest.mark.parametrize("limit", [1.5, 1e19])
+def test_numbers_beyond_the_limit_are_found(place, limit):
+    limit = np.float32(limit)
+    values = np.full(999, -limit)
+    values[::2] = limit
+    assert fold.all_within(values, limit)
+    for sign in (1, -1):
+        values[place] = sign * np.nextafter(limit, np.float32(np.inf))
+        assert not fold.all_within(values, limit)
+
+
+def test_no_numbers_are_all_within():
+    assert fold.all_within(np.zeros(0, np.float32), 0.0)
 
 
 @pytest.mark.parametrize("params", [0, 1, 20_001])
@@ -84,3 +96,22 @@ def test_what_a_client_was_sent_counts_with_the_roundings_of_doubles(params):
     expected = acc + 0.3 * ((sent.astype(np.float64) - value) + update)
     fold.add_offset(acc, value, sent, update, 0.3)
     assert np.array_equal(bits(acc), bits(expected))
+
+
+@pytest.mark.parametrize("wrong", range(3))
+@pytest.mark.parametrize("length", [0, 8, 639, 641])
+def test_offsets_of_another_length_are_refused_and_change_nothing(wrong, length):
+    acc, rows, _ = problem(3, 640)
+    before, parts = acc.copy(), list(rows)
+    parts[wrong] = np.ones(length, np.float32)
+    with pytest.raises(ValueError, match="must be as many"):
+        fold.add_offset(acc, *parts, 0.3)
+    assert np.array_equal(bits(acc), bits(before))
+
+
+def test_eight_numbers_do_not_go_into_640_sums():
+    acc, _, _ = problem(1, 640)
+    before, short = acc.copy(), np.ones((3, 8), np.float32)
+    with pytest.raises(ValueError, match="must be as many"):
+        fold.add_offset(acc, *short, 0.3)
+    assert np.array_equal(bits(acc), bits(before))

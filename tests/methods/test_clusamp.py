@@ -4,15 +4,18 @@ import torch
 from toy import KEY, play, played, same, setup, spec
 
 from shoal import compare
+from shoal.aggregators.averaging import Averaged
 from shoal.core.engine import Work
-from shoal.core.types import Cohort, ModelMessage, ModelUpdate, Reply, Weights
+from shoal.core.types import Cohort, ModelMessage, ModelUpdate, Moment, Reply, Weights
 from shoal.loop import start
-from shoal.methods.fedavg import FedAvg, FedAvgState
+from shoal.methods.fedavg import FedAvg
+from shoal.overrides import with_method, with_settings
 from shoal.selectors.clustered import Clustered
 from shoal.selectors.uniform import All, Uniform
-from shoal.spec import from_table, to_table, with_method, with_settings
+from shoal.spec import from_table, to_table
 
 SAMPLES = "the selector draws clients by their samples, and the mean counts these once more"
+MOMENT = Moment(0, 0, True, KEY)
 
 
 def weights(*values):
@@ -23,27 +26,31 @@ def reply(*values, samples=1.0):
     return Reply(ModelUpdate(weights(*values)), torch.tensor(samples, dtype=torch.float64), {})
 
 
+def selected(selector, state, draw):
+    return selector.select(state, range(8), {}, MOMENT._replace(key=KEY.fold(draw)))
+
+
 def test_a_client_drawn_twice_counts_twice():
     """By hand: (2 * 3 + 1 * 0) / 3, and by samples (2 * 1 * 3 + 1 * 4 * 0) / 6."""
     cohort = Cohort((4, 9), {"count": (2, 1)}, 10)
     for weighting, expected in (("uniform", 3.0), ("samples", 2.0)):
-        method, state = FedAvg(weights=weighting), FedAvgState(weights(1.0), ())
+        method, state = FedAvg(weights=weighting), Averaged(weights(1.0), (), ())
         acc = method.begin(state, cohort)
         acc = method.fold(acc, 4, ModelMessage(state.model), reply(3.0, samples=1.0))
         acc = method.fold(acc, 9, ModelMessage(state.model), reply(0.0, samples=4.0))
-        assert method.finish(None, state, acc, None)[0].model.params["w"].tolist() == [expected]
+        assert method.finish(None, state, acc, MOMENT)[0].model.params["w"].tolist() == [expected]
 
 
 def test_a_block_counts_as_its_clients_do():
     cohort = Cohort((4, 9, 2), {"count": (2, 1, 3)}, 10)
-    method, state = FedAvg(weights="samples"), FedAvgState(weights(1.0, 2.0), ())
+    method, state = FedAvg(weights="samples"), Averaged(weights(1.0, 2.0), (), ())
     rows = KEY.fold("rows").uniform((3, 2))
     one = block = method.begin(state, cohort)
     for row, client in zip(rows, cohort.ids, strict=True):
         one = method.fold(one, client, ModelMessage(state.model), reply(*row.tolist(), samples=5.0))
     stacked = Reply(ModelUpdate(Weights({"w": rows}, {})), torch.full((3,), 5.0, dtype=torch.float64), {})
     block = method.fold_block(method.begin(state, cohort), cohort.ids, ModelMessage(state.model), stacked)
-    assert same(method.finish(None, state, one, None)[0], method.finish(None, state, block, None)[0])
+    assert same(method.finish(None, state, one, MOMENT)[0], method.finish(None, state, block, MOMENT)[0])
 
 
 def test_the_mean_model_over_many_rounds_is_that_of_all_clients_by_samples():
@@ -52,7 +59,7 @@ def test_the_mean_model_over_many_rounds_is_that_of_all_clients_by_samples():
     federation = made.federation
     progress = play(made, 2)
     everyone = Cohort(tuple(range(8)), {}, 8)
-    message = federation.method.dispatch(federation.task, progress.state, everyone, federation.key)
+    message = federation.method.dispatch(federation.task, progress.state, everyone, MOMENT)
     work = Work("update", 1, 0, {})
     deliveries = federation.engine.exchange(work, everyone, message, federation.key)
     singles = {single.clients[0]: single for delivery in deliveries for single in delivery.singles()}
@@ -61,17 +68,11 @@ def test_the_mean_model_over_many_rounds_is_that_of_all_clients_by_samples():
         acc = method.begin(progress.state, cohort)
         for client in cohort.ids:
             acc = method.fold(acc, client, message, singles[client].reply)
-        return method.finish(None, progress.state, acc, None)[0].model.params["3.weight"].double()
+        return method.finish(None, progress.state, acc, MOMENT)[0].model.params["3.weight"].double()
 
     rounds = 800
-    found = torch.stack(
-        [
-            aggregated(
-                federation.method, federation.selector.select(progress.selector, range(8), KEY.fold(draw))
-            )
-            for draw in range(rounds)
-        ]
-    )
+    cohorts = [selected(federation.selector, progress.selector, draw) for draw in range(rounds)]
+    found = torch.stack([aggregated(federation.method, cohort) for cohort in cohorts])
     error = (found.mean(0) - aggregated(FedAvg(weights="samples"), everyone)).abs()
     assert bool((error <= 4.5 * found.std(0) / rounds**0.5 + 1e-7).all())
     assert float(found.std(0).max()) > 1e-3  # the cohorts do differ
@@ -150,7 +151,7 @@ def test_it_spreads_better_than_independent_draws():
     state = play(made, 1).selector
     drawn = np.zeros((1500, 8))
     for draw in range(len(drawn)):
-        cohort = made.federation.selector.select(state, range(8), KEY.fold(draw))
+        cohort = selected(made.federation.selector, state, draw)
         drawn[draw, list(cohort.ids)] = cohort.settings["count"]
     shares = np.array([made.shards.count(client) for client in range(8)]) / 320
     assert drawn.var(0).sum() < 0.9 * (4 * shares * (1 - shares)).sum()

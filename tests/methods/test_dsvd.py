@@ -3,11 +3,11 @@ import torch
 from toy import KEY, play, played, setup
 
 import shoal
+from shoal.codecs.low_rank import Cut
 from shoal.core.errors import SpecError
-from shoal.core.types import Cohort, Context
+from shoal.core.types import Cohort, Context, Moment
 from shoal.loop import advance, start
 from shoal.methods.dsvd import next_shares, weights
-from shoal.parts.factors import Factors
 
 SHAPES = {"wide": (8, 6), "conv": (4, 2, 3, 3), "bias": (8,)}
 UNIFORM = {"name": "fedavg", "weights": "uniform"}
@@ -176,12 +176,13 @@ def test_factors_travel_and_full_updates_on_demand():
     assert plain.bytes_up < full.bytes_up < 1.01 * plain.bytes_up  # the score
     side = setup("dsvd").side
     data = side.data.train(0, side.method.batching, KEY, full=False)
-    message = side.method.dispatch(side.task, side.method.init(side.task, KEY), Cohort((0,), {}, 8), KEY)
+    state, moment = side.method.init(side.task, KEY), Moment(0, 0, True, KEY)
+    message = side.method.dispatch(side.task, state, Cohort((0,), {}, 8), moment)
     _, reply = side.method.client_update(side.task, (), message, data, Context(0, 0, {}, KEY))
     sent = side.method.upload(reply, {"rank": 1 / 12})
-    factors = sent.payload.update.params["0.weight"]
-    assert isinstance(factors, Factors)
-    assert factors.s.shape == (1,)
+    cut = sent.payload.update.params["0.weight"]
+    assert isinstance(cut, Cut)
+    assert cut.factors.s.shape == (1,)
     assert float(reply.payload.score) > 0  # training on its own samples helped
 
 

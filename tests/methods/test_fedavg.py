@@ -1,12 +1,15 @@
 import numpy as np
 import pytest
 import torch
-from toy import CURVATURES, OPTIMA, on_quadratics, play, played, same, setup
+from toy import CURVATURES, KEY, OPTIMA, on_quadratics, play, played, same, setup
 
+from shoal.aggregators.averaging import Averaged
 from shoal.core.engine import Work
-from shoal.core.types import Cohort, ModelMessage, ModelUpdate, Reply, Weights
+from shoal.core.types import Cohort, ModelMessage, ModelUpdate, Moment, Reply, Weights
 from shoal.loop import start
-from shoal.methods.fedavg import FedAvg, FedAvgState
+from shoal.methods.fedavg import FedAvg
+
+MOMENT = Moment(0, 0, True, KEY)
 
 
 def weights(*params, counter=0):
@@ -22,12 +25,12 @@ def reply(update, samples):
 @pytest.mark.parametrize(("weighting", "expected"), [("samples", [1.75, -1.5]), ("uniform", [1.5, 0.0])])
 def test_the_mean_by_hand(weighting, expected):
     method = FedAvg(weights=weighting)
-    state = FedAvgState(weights(1.0, 0.0), ())
+    state = Averaged(weights(1.0, 0.0), (), ())
     acc = method.begin(state, Cohort((4, 9), {}, 10))
     sent = ModelMessage(state.model)
     acc = method.fold(acc, 4, sent, reply(weights(0.0, 3.0, counter=2), 1))
     acc = method.fold(acc, 9, sent, reply(weights(1.0, -3.0, counter=5), 3))
-    after, _ = method.finish(None, state, acc, None)
+    after, _ = method.finish(None, state, acc, MOMENT)
     assert after.model.params["w"].tolist() == expected
     assert after.model.buffers["mean"].tolist() == expected[:1]  # float buffers: the clients' own weights
     assert after.model.buffers["seen"].item() == 5  # counters: the maximum
@@ -37,12 +40,12 @@ def test_the_mean_by_hand(weighting, expected):
 def test_what_a_client_was_sent_counts_not_what_the_server_holds():
     """Two clients that were sent other models and did not move pull the server to what they were sent."""
     method = FedAvg(weights="uniform")
-    state = FedAvgState(weights(1.0, 1.0), ())
+    state = Averaged(weights(1.0, 1.0), (), ())
     acc = method.begin(state, Cohort((0, 1), {}, 2))
     still = weights(0.0, 0.0)
     acc = method.fold(acc, 0, ModelMessage(weights(3.0, 1.0)), reply(still, 1))
     acc = method.fold(acc, 1, ModelMessage(weights(2.0, 5.0)), reply(still, 1))
-    after, _ = method.finish(None, state, acc, None)
+    after, _ = method.finish(None, state, acc, MOMENT)
     assert after.model.params["w"].tolist() == [2.5, 3.0]
 
 
@@ -85,12 +88,12 @@ def test_buffers_are_averaged_over_clients_not_taken_from_the_first():
     federation = made.federation
     state = start(federation).state
     cohort = Cohort(tuple(range(8)), {}, 8)
-    message = federation.method.dispatch(federation.task, state, cohort, federation.key)
+    message = federation.method.dispatch(federation.task, state, cohort, MOMENT)
     deliveries = list(federation.engine.exchange(Work("update", 0, 0, {}), cohort, message, federation.key))
     acc = federation.method.begin(state, cohort)
     for delivery in deliveries:
         acc = federation.method.fold(acc, delivery.clients[0], delivery.sent, delivery.reply)
-    after, _ = federation.method.finish(federation.task, state, acc, federation.key)
+    after, _ = federation.method.finish(federation.task, state, acc, MOMENT)
     samples = torch.stack([d.reply.weight for d in deliveries])
     for name in ("1.running_mean", "1.running_var"):
         changes = torch.stack([d.reply.payload.update.buffers[name] for d in deliveries]).double()

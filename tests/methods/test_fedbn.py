@@ -10,7 +10,7 @@ NORMED = {"dataset": "toy:blobs", "model": "toy:net", "norm": "batch"}
 def test_norm_layers_stay_at_home():
     made = setup("fedbn", task=NORMED, selector="all")
     progress = play(made, 3)
-    assert not any(name.startswith("1.") for part in progress.state.shared for name in part)
+    assert not any(name.startswith("1.") for part in progress.state.model for name in part)
     memories = [made.federation.engine.memory(c, v).method for c, v in progress.accepted.items()]
     for name in ("1.weight", "1.bias"):
         assert len({tuple(m.params[name].tolist()) for m in memories}) == 8
@@ -55,4 +55,4 @@ def _table():
 
 
 def test_uniform_by_default():
-    assert same(played("fedbn").state.shared, played({"name": "fedavg", "weights": "uniform"}).state.model)
+    assert same(played("fedbn").state.model, played({"name": "fedavg", "weights": "uniform"}).state.model)

@@ -2,14 +2,14 @@ import math
 
 import pytest
 import torch
-from shoal.core.term import Step
 from torch import nn
 from toy import KEY, blobs, play, played, same, setup, table
 
 import shoal
 from shoal import SpecError
+from shoal.core.term import Step
 from shoal.core.tree import nbytes
-from shoal.core.types import Cohort, Weights
+from shoal.core.types import Cohort, Moment, Weights
 from shoal.methods.fedgen import FedGen, FedGenReply
 from shoal.parts.generator import (
     Adam,
@@ -160,13 +160,13 @@ def test_the_term_is_active_only_where_it_adds_something():
 
 
 def test_the_generator_learns_what_the_clients_know():
-    made = setup({"name": "fedgen", "steps": 60, "hidden": 32}, selector="all")
+    made = setup({"name": "fedgen", "steps": 150, "hidden": 32}, selector="all")
     federation = made.federation
     task, method = federation.task, federation.method
     progress = play(made, 3)
     state = progress.state
     assert state.learned.tolist() == [True] * 4
-    assert state.adam.steps == 180
+    assert state.adam.steps == 450
     y = torch.arange(4).repeat(25)
     noise = KEY.fold("test").uniform((100, method.noise))
     features, _ = generate(state.generator, noise, y)
@@ -207,7 +207,8 @@ def test_with_nothing_to_learn_from_the_generator_stays():
 def test_teachers_are_the_clients_last_layers():
     made = setup(QUICK)
     method, state = made.federation.method, made.federation.method.init(made.federation.task, KEY)
-    message = method.dispatch(made.federation.task, state, Cohort((5,), {}, 8), KEY)
+    moment = Moment(0, 0, True, KEY)
+    message = method.dispatch(made.federation.task, state, Cohort((5,), {}, 8), moment)
     update = Weights({name: torch.ones_like(value) for name, value in state.model.params.items()}, {})
     payload = FedGenReply(update, torch.tensor([1, 2, 3, 4]))
     answer = shoal.core.types.Reply(payload, torch.tensor(3.0, dtype=torch.float64), {})

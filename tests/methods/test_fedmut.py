@@ -1,21 +1,22 @@
 import numpy as np
 import pytest
 import torch
-from hundred import Quadratics
+from methods.quadratics import Quadratics
 from toy import KEY, play, setup
 
 from shoal import SpecError
-from shoal.core.types import Cohort, Weights, message_for
+from shoal.core.types import Cohort, Moment, Weights, message_for
 from shoal.loop import start
 from shoal.methods.fedmut import FedMut
 
 
-def sent_in(state, method, clients=10):
+def sent_in(round, state, method, clients=10):
     """The models that a cohort is sent, with the state's numbers in float64 so that sums are exact."""
     double = [{name: value.double() for name, value in p.items()} for p in (state.model.params, state.before)]
-    state = state._replace(model=Weights(double[0], state.model.buffers), before=double[1])
+    exact = state.averaged._replace(model=Weights(double[0], state.model.buffers))
+    state = state._replace(averaged=exact, before=double[1])
     cohort = Cohort(tuple(range(clients)), {}, 100)
-    message = method.dispatch(None, state, cohort, KEY)
+    message = method.dispatch(None, state, cohort, Moment(round, 0, True, KEY))
     return state, [message_for(message, i).model for i in range(clients)]
 
 
@@ -27,14 +28,15 @@ def after(rounds, **fields):
 def test_the_first_round_sends_the_global_model():
     made = setup("fedmut")
     state = start(made.federation).state
-    message = made.federation.method.dispatch(made.federation.task, state, Cohort((0, 1), {}, 8), KEY)
+    moment = Moment(0, 0, True, KEY)
+    message = made.federation.method.dispatch(made.federation.task, state, Cohort((0, 1), {}, 8), moment)
     assert message.model is state.model
 
 
 @pytest.mark.parametrize(("rounds", "c"), [(1, 0.9), (2, 0.8), (10, 0.0), (11, 0.0)])
 def test_the_mean_of_the_models_and_its_acceleration(rounds, c):
     method, state = after(rounds, alpha=0.5, acc=1.0, bound=10)
-    state, models = sent_in(state, method)
+    state, models = sent_in(rounds, state, method)
     for name, value in state.model.params.items():
         delta = value - state.before[name]
         mean = torch.stack([model.params[name] for model in models]).mean(0)
@@ -46,7 +48,7 @@ def test_the_mean_of_the_models_and_its_acceleration(rounds, c):
 def test_buffers_are_not_mutated():
     made = setup("fedmut", task={"dataset": "toy:blobs", "model": "toy:net", "norm": "batch"})
     state = play(made, 2).state
-    state, models = sent_in(state, made.federation.method, 4)
+    state, models = sent_in(2, state, made.federation.method, 4)
     assert all(model.buffers is state.model.buffers for model in models)
     assert float(state.model.buffers["1.running_var"].min()) > 0
 

@@ -3,21 +3,22 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from shoal.parts.terms import NotTrue, Step
 from toy import KEY, blobs, played, same, setup, table
 
 import shoal
 from shoal import SpecError
 from shoal.core.engine import Work
+from shoal.core.term import Step
 from shoal.core.tree import add
 from shoal.core.types import Cohort, ModelMessage
 from shoal.methods.fedntd import FedNTD
+from shoal.terms.not_true import NotTrue
 
 
-def term(outputs, sent, y, beta=1.0, tau=1.0, mask=None):
+def term(outputs, sent, y, beta=1.0, tau=1.0):
     """The term where the model that was sent gives `sent`."""
     task = SimpleNamespace(forward=lambda weights, x: (torch.as_tensor(sent), {}))
-    step = Step(task, None, None, outputs, torch.zeros(len(y), 1), torch.as_tensor(y), mask)
+    step = Step(task, None, None, outputs, torch.zeros(len(y), 1), torch.as_tensor(y), KEY)
     return NotTrue(beta, tau).loss(step)
 
 
@@ -75,18 +76,12 @@ def test_two_classes_have_nothing_to_keep():
     assert torch.autograd.grad(loss, outputs)[0].abs().max().item() == 0
 
 
-def test_padding_does_not_count():
-    outputs, sent = random_logits("own"), random_logits("sent")
-    mask = torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
-    torch.testing.assert_close(term(outputs, sent, Y, mask=mask), term(outputs[:3], sent[:3], Y[:3]))
-
-
 def test_the_sent_model_is_run_in_evaluation_mode():
     """With dropout, outputs of the same weights in evaluation mode agree exactly."""
     task = setup("fedntd", task={"dataset": "toy:blobs", "model": "toy:dropping"}).federation.task
     weights, x = task.init(KEY), blobs().x_train[:9]
     outputs = task.forward(weights, x)[0]
-    step = Step(task, weights, weights, outputs, x, blobs().y_train[:9])
+    step = Step(task, weights, weights, outputs, x, blobs().y_train[:9], KEY)
     assert NotTrue(1.0, 1.0).loss(step).item() == 0
 
 

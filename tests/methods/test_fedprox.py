@@ -1,13 +1,14 @@
 import pytest
 import torch
-from shoal.parts.terms import Proximal, Step
-from toy import CURVATURES, OPTIMA, on_quadratics, play, setup
+from toy import CURVATURES, KEY, OPTIMA, on_quadratics, play, setup
 
 from shoal import SpecError
 from shoal.core.engine import Work
-from shoal.core.types import Cohort, Weights
+from shoal.core.term import Step
+from shoal.core.types import Cohort, Moment, Weights
 from shoal.loop import start
 from shoal.methods.fedprox import FedProx
+from shoal.terms.proximal import Proximal
 
 
 def drift(mu):
@@ -16,7 +17,8 @@ def drift(mu):
     federation = made.federation
     state = play(setup("fedavg"), 1).state
     cohort = Cohort(tuple(range(8)), {}, 8)
-    message = federation.method.dispatch(federation.task, state, cohort, federation.key)
+    moment = Moment(1, 0, True, federation.key)
+    message = federation.method.dispatch(federation.task, state, cohort, moment)
     deliveries = federation.engine.exchange(Work("update", 1, 0, {}), cohort, message, federation.key)
     return sum(float(v.square().sum()) for d in deliveries for v in d.reply.payload.update.params.values())
 
@@ -31,7 +33,7 @@ def test_the_term_is_flat_where_training_starts():
     start_weights = Weights({"w": torch.tensor([1.0, 2.0])}, {})
     params = {"w": torch.tensor([1.0, 2.0], requires_grad=True)}
     empty = torch.empty(0)
-    loss = Proximal(3.0).loss(Step(None, Weights(params, {}), start_weights, empty, empty, empty))
+    loss = Proximal(3.0).loss(Step(None, Weights(params, {}), start_weights, empty, empty, empty, KEY))
     assert loss.item() == 0
     assert torch.autograd.grad(loss, params["w"])[0].tolist() == [0.0, 0.0]
 
@@ -40,7 +42,7 @@ def test_the_term_by_hand():
     start_weights = Weights({"w": torch.tensor([1.0, 2.0]), "b": torch.tensor([0.0])}, {})
     moved = Weights({"w": torch.tensor([2.0, 4.0]), "b": torch.tensor([2.0])}, {})
     empty = torch.empty(0)
-    loss = Proximal(3.0).loss(Step(None, moved, start_weights, empty, empty, empty))
+    loss = Proximal(3.0).loss(Step(None, moved, start_weights, empty, empty, empty, KEY))
     assert loss.item() == 0.5 * 3.0 * (1 + 4 + 4)
 
 

@@ -4,16 +4,16 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hundred import Quadratics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from methods.quadratics import Quadratics
 from scipy.optimize import nnls
-from toy import play, played, same, setup, table
+from toy import KEY, play, played, same, setup, table
 
 import shoal
 from shoal import SpecError
-from shoal.core.types import Cohort
+from shoal.core.types import Cohort, Moment
 from shoal.loop import start
 from shoal.methods.fedqp import LARGEST, FedQP, adapted, effective_momentum, probability, project
 
@@ -92,8 +92,11 @@ def test_a_projection_by_hand():
 # ---- what is sent and recorded
 
 
-def sent(method, state, clients=10):
-    message = method.dispatch(None, state, Cohort(tuple(range(clients)), {}, 100), None)
+THIRD = Moment(2, 0, True, KEY)  # of the third round
+
+
+def sent(method, state, clients=10, moment=THIRD):
+    message = method.dispatch(None, state, Cohort(tuple(range(clients)), {}, 100), moment)
     return list(message.model.rows)
 
 
@@ -112,8 +115,8 @@ def test_in_expectation_between():
     state = clients.play(method, 2).state
     ahead = []
     for i in range(300):
-        drawn = state._replace(words=(i, 0))
-        mean = torch.stack([m.params["w0"] for m in sent(method, drawn)]).mean(0) - state.model.params["w0"]
+        models = sent(method, state, moment=THIRD._replace(key=KEY.fold(i)))
+        mean = torch.stack([m.params["w0"] for m in models]).mean(0) - state.model.params["w0"]
         ahead.append(float((mean / (state.model.params["w0"] - state.before["w0"])).mean()))
     assert np.mean(ahead) == pytest.approx(0.3 * 0.6 / 2, abs=4 * np.std(ahead) / np.sqrt(300))
 
@@ -121,7 +124,8 @@ def test_in_expectation_between():
 def test_p_moves_no_sign():
     clients = Quadratics(tensors=4)
     state = clients.play(FedQP(), 2).state
-    plans = [FedQP(p=p)._plan(state, Cohort(tuple(range(10)), {}, 100)).mutations for p in (0.0, 0.4, 1.0)]
+    cohort = Cohort(tuple(range(10)), {}, 100)
+    plans = [FedQP(p=p)._plan(state, cohort, THIRD).mutations for p in (0.0, 0.4, 1.0)]
     for some in plans[1:]:
         kept = ~some.active
         assert np.array_equal(some.along[kept], plans[0].along[kept])
@@ -182,7 +186,10 @@ def test_a_round_without_a_reply_keeps_the_delta():
     made = setup("fedqp")
     state = play(made, 2).state
     method, cohort = made.federation.method, Cohort((0, 1, 2, 3), {}, 8)
-    first, again = (list(method.dispatch(None, state, cohort, None).model.rows) for _ in range(2))
+    after, metrics = method.finish(None, state, method.begin(state, cohort), THIRD)
+    assert same(after, state)
+    assert metrics == {}
+    first, again = (list(method.dispatch(None, s, cohort, THIRD).model.rows) for s in (state, after))
     assert same(first, again)
 
 

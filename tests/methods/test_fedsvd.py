@@ -16,7 +16,7 @@ def test_the_full_rank_is_fedavg(weighting):
         )
     )
     for name, value in second.model.params.items():
-        torch.testing.assert_close(first.params[name], value, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(first.model.params[name], value, rtol=1e-5, atol=1e-6)
 
 
 def test_one_client_moves_by_an_update_of_its_rank():
@@ -25,7 +25,7 @@ def test_one_client_moves_by_an_update_of_its_rank():
     from toy import play
 
     after = play(made, 1).state
-    step = after.params["0.weight"] - before.params["0.weight"]  # 12 x 10
+    step = after.model.params["0.weight"] - before.model.params["0.weight"]  # 12 x 10
     values = torch.linalg.svdvals(step.double())
     assert float(values[1]) > 1e-3
     assert float(values[2:].max()) < 1e-5

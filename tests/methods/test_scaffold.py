@@ -5,6 +5,7 @@ from toy import CURVATURES, OPTIMA, on_quadratics, play, setup
 
 from shoal import SpecError
 from shoal.methods.scaffold import Scaffold, effective_steps
+from shoal.server.sgd import ServerSgd
 
 JOINT = np.sum(CURVATURES * OPTIMA) / np.sum(CURVATURES)
 
@@ -70,18 +71,21 @@ def test_the_divisor_with_momentum():
         assert effective_steps(7, momentum) == pytest.approx(moved)
 
 
+def at_rate(rate):
+    return {"name": "scaffold", "server": {"name": "sgd", "lr": rate}}
+
+
 def test_the_server_rate_scales_the_step():
-    one, half = (
-        on_quadratics({"name": "scaffold", "server_lr": rate}, rounds=1, lr=0.1, steps=2)
-        for rate in (1.0, 0.5)
-    )
-    start = on_quadratics({"name": "scaffold", "server_lr": 1e-12}, rounds=1, lr=0.1, steps=2)
+    one, half = (on_quadratics(at_rate(rate), rounds=1, lr=0.1, steps=2) for rate in (1.0, 0.5))
+    start = on_quadratics(at_rate(1e-12), rounds=1, lr=0.1, steps=2)
     assert half - start == pytest.approx((one - start) / 2, abs=1e-6)
 
 
 def test_bad_rates_are_refused():
-    with pytest.raises(SpecError, match="server_lr must be > 0, got 0"):
-        Scaffold(server_lr=0.0)
+    with pytest.raises(SpecError, match="the server's lr must be > 0, got 0"):
+        setup(at_rate(0.0))
+    with pytest.raises(SpecError, match="the server's lr must be > 0, got 0"):
+        Scaffold(server=ServerSgd(lr=0.0))
 
 
 def test_a_lossy_codec_is_worth_a_warning():

@@ -9,12 +9,13 @@ from toy import KEY, play, same, setup
 
 from shoal.core.engine import Work
 from shoal.core.errors import SpecError
-from shoal.core.types import Cohort, Reply
+from shoal.core.types import Cohort, Moment, Reply
 from shoal.loop import advance, start
 from shoal.parts.swarm import SwarmReply
 
 SWARMS = pytest.mark.parametrize("name", ["fsi", "pso"])
 EVERYONE = Cohort((0, 1, 2, 3), {}, 4)
+MOMENT = Moment(0, 0, False, KEY)
 LINE = {"dataset": "toy:line", "model": "linear"}
 LOGISTIC = {"dataset": "toy:blobs", "model": "logistic_ova"}
 
@@ -27,13 +28,13 @@ def swarm(name, task=LINE, **fields):
 def leg(made, state, cohort=EVERYONE, lost=(), lie=lambda client, reply: reply):
     """One exchange, from which the replies of some get lost, and in which some may lie."""
     federation = made.federation
-    message = federation.method.dispatch(federation.task, state, cohort, KEY)
+    message = federation.method.dispatch(federation.task, state, cohort, MOMENT)
     acc = federation.method.begin(state, cohort)
     for delivery in federation.engine.exchange(Work("update", 0, 0, {}), cohort, message, KEY):
         (client,) = delivery.clients
         if client not in lost:
             acc = federation.method.fold(acc, client, delivery.sent, lie(client, delivery.reply))
-    return message, *federation.method.finish(federation.task, state, acc, KEY)
+    return message, *federation.method.finish(federation.task, state, acc, MOMENT)
 
 
 def begun(made, epochs=3):
@@ -47,10 +48,10 @@ def begun(made, epochs=3):
 def test_the_first_round_has_an_exchange_more(name):
     made = swarm(name)
     state = start(made.federation).state
-    assert len(made.federation.method.legs(state, EVERYONE)) == 6
+    assert len(made.federation.method.legs(state, EVERYONE, MOMENT)) == 6
     progress, _ = advance(made.federation, start(made.federation))
     assert progress.state.epoch == 6
-    assert len(made.federation.method.legs(progress.state, EVERYONE)) == 5
+    assert len(made.federation.method.legs(progress.state, EVERYONE, MOMENT)) == 5
 
 
 @SWARMS
@@ -109,7 +110,9 @@ def test_losses_of_different_clients_are_never_compared(name):
                 for c in ids
             )
             for message in (
-                federation.method.dispatch(federation.task, state._replace(candidates=points), EVERYONE, KEY)
+                federation.method.dispatch(
+                    federation.task, state._replace(candidates=points), EVERYONE, MOMENT
+                )
                 for points in (state.particles, state.candidates)
             )
         )
@@ -181,8 +184,9 @@ def test_the_loop_lets_strange_losses_through(name):
         def __init__(self, engine):
             self._engine = engine
 
-        def fused(self, *args):
-            return None
+        def walk(self, walk):
+            for _ in walk.legs:
+                walk.step()
 
         def exchange(self, work, cohort, message, key):
             for delivery in self._engine.exchange(work, cohort, message, key):

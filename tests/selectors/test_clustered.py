@@ -6,9 +6,13 @@ import torch
 from toy import KEY
 
 from shoal import SpecError
-from shoal.core.types import ModelUpdate, Reply, Weights
+from shoal.core.types import ModelUpdate, Moment, Reply, Weights
 from shoal.selectors import clustered
 from shoal.selectors.clustered import Clustered, Seen, by_similarity, by_size, cut, distances_between, ward
+
+
+def moment(key):
+    return Moment(0, 0, False, key)
 
 
 def matrix(shares, clients):
@@ -158,7 +162,7 @@ def test_the_mean_over_draws_is_unbiased(by):
         state = selector.observe(state, client, told([math.sin(client), math.cos(client)]), 0.1)
     rounds, drawn = 1500, np.zeros(7)
     for draw in range(rounds):
-        cohort = selector.select(state, range(7), KEY.fold(draw))
+        cohort = selector.select(state, range(7), {}, moment(KEY.fold(draw)))
         assert sum(cohort.settings["count"]) == 3
         drawn[list(cohort.ids)] += cohort.settings["count"]
     shares = np.array(counts) / 100
@@ -174,11 +178,11 @@ def test_once_all_are_known_a_round_has_somebody_of_every_kind():
     kinds = torch.eye(10).repeat_interleave(10, 0) + 0.05 * torch.randn(100, 10, generator=draw)
     selector = Clustered(count=10)
     state = admitted(selector, [40] * 100)
-    before = {client // 10 for client in selector.select(state, range(100), KEY).ids}
+    before = {client // 10 for client in selector.select(state, range(100), {}, moment(KEY)).ids}
     for client in range(100):
         state = selector.observe(state, client, told(kinds[client].tolist()), 0.1)
     for draw_number in range(20):
-        cohort = selector.select(state, range(100), KEY.fold(draw_number))
+        cohort = selector.select(state, range(100), {}, moment(KEY.fold(draw_number)))
         assert {client // 10 for client in cohort.ids} == set(range(10))
     assert len(before) < 10
 
@@ -198,7 +202,7 @@ def test_who_cannot_be_reached_or_told_nothing_is_not_drawn(by):
     state = admitted(selector, [10, 10, 10, 10])
     state = selector.observe(state, 3, told([1.0, 2.0]), 0.1)
     for draw in range(20):
-        assert set(selector.select(state, (1, 3, 9), KEY.fold(draw)).ids) <= {1, 3}
+        assert set(selector.select(state, (1, 3, 9), {}, moment(KEY.fold(draw))).ids) <= {1, 3}
 
 
 @pytest.mark.parametrize(

@@ -3,30 +3,35 @@ import pytest
 from toy import KEY
 
 from shoal import SpecError
+from shoal.core.types import Moment
 from shoal.selectors.uniform import All, Uniform
 
 
+def moment(key=KEY):
+    return Moment(0, 0, False, key)
+
+
 def test_sizes():
-    assert len(Uniform(count=3).select((), range(10), KEY).ids) == 3
-    assert len(Uniform(fraction=0.25).select((), range(10), KEY).ids) == 2
-    assert len(Uniform().select((), range(50), KEY).ids) == 5
-    assert len(Uniform(fraction=0.01).select((), range(10), KEY).ids) == 1
-    assert len(Uniform(count=8).select((), range(3), KEY).ids) == 3  # some have not arrived yet
+    assert len(Uniform(count=3).select((), range(10), {}, moment()).ids) == 3
+    assert len(Uniform(fraction=0.25).select((), range(10), {}, moment()).ids) == 2
+    assert len(Uniform().select((), range(50), {}, moment()).ids) == 5
+    assert len(Uniform(fraction=0.01).select((), range(10), {}, moment()).ids) == 1
+    assert len(Uniform(count=8).select((), range(3), {}, moment()).ids) == 3  # some have not arrived yet
 
 
 def test_each_client_is_equally_likely():
     counts = np.zeros(10)
     for draw in range(2000):
-        counts[list(Uniform(count=3).select((), range(10), KEY.fold(draw)).ids)] += 1
+        counts[list(Uniform(count=3).select((), range(10), {}, moment(KEY.fold(draw))).ids)] += 1
     assert np.abs(counts / 2000 - 0.3).max() < 0.04
 
 
 def test_all():
-    assert All().select((), range(4), KEY).ids == (0, 1, 2, 3)
+    assert All().select((), range(4), {}, moment()).ids == (0, 1, 2, 3)
 
 
 def test_a_million_clients_cost_nothing():
-    assert len(set(Uniform(count=50).select((), range(10**6), KEY).ids)) == 50
+    assert len(set(Uniform(count=50).select((), range(10**6), {}, moment()).ids)) == 50
 
 
 @pytest.mark.parametrize(

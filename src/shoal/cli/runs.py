@@ -11,11 +11,12 @@ from shoal import compare as comparison
 from shoal.cli.options import JsonFlag, OutFolder, SetOption, SpecFile, free_folder, interruptible, numbers
 from shoal.config import Table
 from shoal.directory import REPORT, RunDirectory, to_json
+from shoal.overrides import with_method, with_settings
 from shoal.report.runs import read_run
 from shoal.report.table import Stat, comparison_rows, shown_columns, stat_text
 from shoal.runner import resume as resume_run
 from shoal.runner import run as run_spec
-from shoal.spec import from_table, load_table, with_method, with_settings
+from shoal.spec import from_table, load_table
 from shoal.terminal import bars, show_table, stderr, stdout
 
 SHORT_TITLES = {  # of the columns that fit into a terminal

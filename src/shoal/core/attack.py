@@ -94,6 +94,11 @@ class Attack(ABC):  # noqa: B024  # each attack overrides the half it needs
         """
         return [self.forge(reply, context) for reply, context in zip(replies, contexts, strict=True)]
 
+    def lie_alone(self, reply: Reply, context: Context) -> Reply:
+        """What one attacker answers that sees its own honest reply only."""
+        (lie,) = self.lie([reply], [context], [reply], 1)
+        return lie
+
     def success(self, predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> float | None:
         """The share of test samples on which the attack has its way; None where harm is all it wants.
 

@@ -155,7 +155,7 @@ class ClientSide:
             assert self.attack is not None
             if self.attack.knows != "own":
                 raise SpecError("[attack] this attack needs attackers in one place; run it on engine local")
-            (reply,) = self.attack.lie([reply], [context], [reply], 1)
+            reply = self.attack.lie_alone(reply, context)
         coded, packet = self.send(reply, memory.codec, context)
         return Memory(kept, coded), packet
 

@@ -95,15 +95,23 @@ class Collusion:
             Context(work.round, work.leg, members.setting(i), key.fold("client", client))
             for i, client in enumerate(members.ids)
         ]
-        attack = self._side.attack
-        assert attack is not None
         came = [i for i, delivery in enumerate(trained) if delivery.reply is not None]
         with stage("lie", None, work.round):
             own = [reply for delivery in trained if (reply := delivery.reply) is not None]
-            replies = attack.lie(own, [contexts[i] for i in came], [*own, *seen], cohort) if own else []
+            replies = self._agreed(own, [contexts[i] for i in came], seen, cohort)
         for i, reply in zip(came, replies, strict=True):
             trained[i] = self._sent(work, trained[i], reply, contexts[i])
         return trained
+
+    def _agreed(
+        self, own: Sequence[Reply], contexts: Sequence[Context], seen: Sequence[Reply], cohort: int
+    ) -> list[Reply]:
+        """The lies, given whose replies attackers see."""
+        attack = self._side.attack
+        assert attack is not None
+        if attack.knows == "own":
+            return [attack.lie_alone(reply, context) for reply, context in zip(own, contexts, strict=True)]
+        return attack.lie(own, contexts, [*own, *seen], cohort) if own else []
 
     def _sent(self, work: Work, delivery: Delivery, reply: Reply, context: Context) -> Delivery:
         """What the server gets of a lie."""

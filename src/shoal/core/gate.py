@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from shoal.core.engine import Delivery
 from shoal.core.method import Method, overridden
 from shoal.core.task import Task
 from shoal.core.tree import leaves, nbytes
-from shoal.core.types import Reply, Tree, Version
+from shoal.core.types import Reply, Tree, Version, message_for
 from shoal.kernels.fold import all_within
 
 LARGEST_FIELD = 2**28  # bytes of a field of which nothing is known
@@ -45,6 +46,8 @@ class Gate:
         self._method, self._task, self._samples, self._version = method, task, samples, version
         self._seen: set[int] = set()
         self._opens = overridden(method, Method, "received")
+        self._sent: Tree = None  # the last message, and what is expected in return
+        self._templates: Mapping[str, Tree] = {}
 
     def known(self, client: int, version: Version) -> str:
         """Why nothing of this sender is taken; empty if it is."""
@@ -59,49 +62,60 @@ class Gate:
 
     def opened(self, client: int, sent: Tree, reply: Reply) -> tuple[Reply, str]:
         """The reply as the method sees it, and why it is refused; empty if it is not."""
-        reason = envelope(reply, self._samples[client])
-        if reason:
-            return reply, reason
-        if self._opens:
-            try:
+        expected = self._expected(sent)
+        try:
+            reason = envelope(reply, self._samples[client])
+            if not reason and self._opens:
                 reply = self._method.received(reply, sent)
-            except Exception as error:  # a stranger's bytes: whatever they break is the stranger's fault
-                return reply, f"it cannot be read: {type(error).__name__}: {error}"
-        return reply, self.contents(sent, reply)
+            return reply, reason or contents(sent, reply, expected)
+        except Exception as error:  # a stranger's bytes: whatever they break is the stranger's fault
+            return reply, f"it cannot be read: {type(error).__name__}: {error}"
 
-    def contents(self, sent: Tree, reply: Reply, clients: int = 0) -> str:
-        """Why the payload is refused; that of so many clients at once, or of one for 0."""
-        expected = dict(self._method.expects(self._task, sent))
-        fields = _fields(reply.payload)
-        if "update" in fields and "model" in getattr(sent, "_fields", ()):
-            expected.setdefault("update", sent.model)
-        if reply.weight is None and "update" in expected:
-            return "it does not say how many samples are behind it"
-        for name in expected:
-            if name not in fields:
-                return f"its payload has no {name}"
-        for name, value in fields.items():
-            reason = mismatch(value, expected[name], name, clients) if name in expected else unknown(value)
-            if reason:
-                return reason
-        return ""
+    def _expected(self, sent: Tree) -> Mapping[str, Tree]:
+        if sent is not self._sent:
+            self._sent, self._templates = sent, self._method.expects(self._task, sent)
+        return self._templates
 
-    def block(self, clients: tuple[int, ...], sent: Tree, reply: Reply) -> bool:
-        """Whether all replies of a block, stacked, pass at once."""
-        if self._opens or reply.weight is None or reply.weight.shape != (len(clients),):
+    def block(self, delivery: Delivery) -> bool:
+        """Whether all replies of a block, stacked, pass at once; if not, they are to be looked at singly."""
+        clients, reply = delivery.clients, delivery.reply
+        if not delivery.stacked or delivery.reason or reply is None or self._opens:
             return False
-        if reply.weight.tolist() != [self._samples[client] for client in clients]:
+        new = set(clients)
+        strange = len(new) < len(clients) or not new <= self._samples.keys() or not new.isdisjoint(self._seen)
+        if strange or delivery.version != self._version:
             return False
-        return not self.contents(sent, reply, len(clients))
+        weights = [] if reply.weight is None else reply.weight.tolist()
+        if weights != [self._samples[client] for client in clients] or 0 in weights:
+            return False
+        sent = message_for(delivery.sent, 0)
+        if contents(sent, reply, self._expected(sent), len(clients)):
+            return False
+        self._seen |= new
+        return True
 
 
-def _fields(payload: Tree) -> dict[str, Tree]:
-    if isinstance(payload, dict):
-        return payload
-    names = getattr(payload, "_fields", None)
-    if names is not None:
-        return dict(zip(names, payload, strict=True))
-    return {} if isinstance(payload, tuple) and not payload else {"payload": payload}
+def contents(sent: Tree, reply: Reply, expected: Mapping[str, Tree], clients: int = 0) -> str:
+    """Why a payload is refused: that of so many clients at once, or of one for 0; empty if it is not."""
+    payload = reply.payload
+    names = getattr(payload, "_fields", ())
+    for name in expected:
+        if name not in names:
+            return f"its payload has no {name}"
+    if reply.weight is None and "update" in expected:
+        return "it does not say how many samples are behind it"
+    if not names:
+        return unknown(payload)
+    for name, value in zip(names, payload, strict=True):
+        if name in expected:
+            reason = mismatch(value, expected[name], name, clients)
+        elif name == "update" and "model" in getattr(sent, "_fields", ()):
+            reason = mismatch(value, sent.model, name, clients)
+        else:
+            reason = unknown(value)
+        if reason:
+            return reason
+    return ""
 
 
 def envelope(reply: Any, samples: int) -> str:
@@ -164,13 +178,13 @@ def _tensor(found: Any, wanted: Like, name: str, clients: int) -> str:
     shape = (clients, *wanted.shape) if clients else wanted.shape
     if tuple(found.shape) != shape:
         return f"its {name} has the shape {tuple(found.shape)}, not {shape}"
+    if found.layout != torch.strided or found.is_meta:
+        return f"its {name} is no plain tensor"
     if found.dtype != wanted.dtype:
         return f"its {name} is {_named(found.dtype)}, not {_named(wanted.dtype)}"
-    if wanted.finite and found.is_floating_point():
-        return magnitude(found)
     if found.numel() and wanted.least > -math.inf and float(found.min()) < wanted.least:
         return f"its {name} is below {wanted.least:g}"
-    return ""
+    return magnitude(found) if wanted.finite and found.is_floating_point() else ""
 
 
 def _named(dtype: torch.dtype) -> str:

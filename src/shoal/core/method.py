@@ -76,8 +76,8 @@ class Method(ABC):
     def expects(self, task: Task, sent: Tree) -> Mapping[str, Tree]:
         """What the fields of a reply's payload must be like, by name: a tree of tensors, or of `Like`.
 
-        A reply that is not so is refused before `fold` sees it. Fields that are not named here are looked at
-        for numbers that are not finite only; but `update`, if there is one, must be like the model sent.
+        A reply that is not so is refused before `fold` sees it. Fields that are not named here must be plain
+        finite numbers, and `update`, if there is one, like the model sent.
         """
         return {}
 

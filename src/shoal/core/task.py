@@ -91,8 +91,6 @@ class Live:
             part.noise = noise[name].to(self._dtype)
         if x.dim() == 4:
             x = x.contiguous(memory_format=self._layout)
-        if self._dtype == torch.float32:
-            return self.module(x)  # type: ignore[no-any-return]
         outputs: Tensor = self.module(x.to(self._dtype) if x.is_floating_point() else x)
         return outputs.float()
 

@@ -8,8 +8,9 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -129,23 +130,52 @@ def _unfetched(reason: str, lines: Sequence[str], folder: Path) -> SpecError:
 # -- getting what is not
 
 
+Watcher = Callable[[str, int, int], None]  # told of (file, bytes that came, bytes in all) while it comes
+_WATCHER: ContextVar[Watcher | None] = ContextVar("watcher of downloads", default=None)
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Within this block downloads are told to somebody."""
+    token = _WATCHER.set(watcher)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
+
+
+class _Teller:
+    """What pooch takes for a progress bar; it tells the watcher."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._came, self.total = path, 0, 0
+
+    def update(self, amount: int) -> None:
+        self._came += amount
+        watcher = _WATCHER.get()
+        if watcher is not None:
+            watcher(self._path, min(self._came, self.total or self._came), self.total)
+
+    def reset(self) -> None:  # pooch calls it before it fills the bar for good
+        self._came = 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 def _download(file: RemoteFile, folder: Path) -> None:
     """Fetch one file. Pooch moves it to its place only once its checksum is right."""
     import pooch
-    from tqdm import tqdm
 
     target = folder / file.path
-    pooch.get_logger().setLevel("WARNING")  # the bar says it already
-    # total = 1 until the server has told: pooch asks for the bar's truth, which is that of its total;
-    # disable = None draws the bar, on stderr, only on a terminal
-    with tqdm(total=1, desc=file.path, unit="B", unit_scale=True, leave=False, disable=None) as bar:
-        pooch.retrieve(
-            file.url,
-            known_hash=file.hash,
-            fname=target.name,
-            path=target.parent,
-            downloader=pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16),
-        )
+    pooch.get_logger().setLevel("WARNING")  # the watcher is told already
+    pooch.retrieve(
+        file.url,
+        known_hash=file.hash,
+        fname=target.name,
+        path=target.parent,
+        downloader=pooch.HTTPDownloader(progressbar=_Teller(file.path), chunk_size=1 << 16),
+    )
 
 
 def _reason(error: Exception, file: RemoteFile) -> str:

@@ -48,22 +48,14 @@ def weighted_sum(
 
 
 @kernel(types.void(float64[::1], given(float32, 1), given(float32, 1), given(float32, 1), float64))
-def _add_offset(
-    acc: np.ndarray, value: np.ndarray, sent: np.ndarray, update: np.ndarray, weight: float
-) -> None:
-    """See `add_offset`."""
-    for p in range(acc.size):
-        acc[p] += weight * ((np.float64(sent[p]) - np.float64(value[p])) + np.float64(update[p]))
-
-
 def add_offset(
     acc: np.ndarray, value: np.ndarray, sent: np.ndarray, update: np.ndarray, weight: float
 ) -> None:
     """acc[p] += weight * ((sent[p] - value[p]) + update[p]), in float64."""
-    if not acc.shape == value.shape == sent.shape == update.shape:
-        sizes = f"{value.shape}, {sent.shape} and {update.shape}"
-        raise ValueError(f"numbers of shapes {sizes} and {acc.shape} sums do not fit together")
-    _add_offset(acc, value, sent, update, weight)
+    if value.size != acc.size or sent.size != acc.size or update.size != acc.size:
+        raise ValueError("sums, values, sent ones and updates must be as many")
+    for p in range(acc.size):
+        acc[p] += weight * ((np.float64(sent[p]) - np.float64(value[p])) + np.float64(update[p]))
 
 
 @kernel(boolean(given(float32, 1), float32))

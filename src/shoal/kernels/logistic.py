@@ -160,6 +160,15 @@ def entropies(samples: Samples, points: np.ndarray, shifted: bool) -> np.ndarray
     class 0 costs at -z.
     """
     rows, problems, particles = points.shape
+    groups = -(-len(samples.labels) // _GROUP)
+    if len(samples.starts) != groups + 1 or samples.values.shape != (len(samples.features), _GROUP):
+        raise ValueError("samples must be as `grouped` makes them")
+    for feature in samples.features:
+        if not 0 <= feature < rows - 1:
+            raise ValueError("points must have a row for each feature and one for the bias")
+    for label in samples.labels:
+        if not 0 <= label < problems:
+            raise ValueError("labels must be those of the problems")
     models = points.reshape(rows, problems * particles)
     z, losses, product = (
         np.empty((_GROUP, models.shape[1])),

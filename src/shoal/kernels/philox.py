@@ -67,6 +67,8 @@ def fold_one(first: Word, second: Word, value: Word, kind: Word) -> tuple[int, i
 @kernel(uint64[:, ::1](given(uint64, 1), given(uint64, 1)))
 def fold_many(words: np.ndarray, values: np.ndarray) -> np.ndarray:
     """[n, 2]: the words of `Key(words).fold(value)` for each of n integers."""
+    if words.size != 2:
+        raise ValueError("a key has two words")
     folded = np.empty((values.size, 2), np.uint64)
     for i in range(values.size):
         folded[i, 0], folded[i, 1] = fold_one(words[0], words[1], values[i], FOLD_INT)
@@ -76,6 +78,8 @@ def fold_many(words: np.ndarray, values: np.ndarray) -> np.ndarray:
 @kernel(uint64[:, ::1](given(uint64, 2), uint64))
 def fold_text(words: np.ndarray, text_word: Word) -> np.ndarray:
     """[n, 2]: the words of `Key(row).fold(text)` for each row of words [n, 2], given the text's word."""
+    if words.shape[1] != 2:
+        raise ValueError("a key has two words")
     folded = np.empty(words.shape, np.uint64)
     for i in range(len(words)):
         folded[i, 0], folded[i, 1] = fold_one(words[i, 0], words[i, 1], text_word, FOLD_TEXT)
@@ -115,8 +119,12 @@ def permutations(words: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarr
     Each order is Fisher and Yates's shuffle of 0, 1, ...: from the last place down to the second, a place
     is exchanged with one of those up to itself.
     """
+    if words.shape[0] != counts.size or words.shape[1] != 2 or epochs < 0:
+        raise ValueError("every count needs a key of two words, and epochs must not be negative")
     total, at = 0, 0
     for count in counts:
+        if count < 0:
+            raise ValueError("counts must not be negative")
         total += count * epochs
     orders, buffer = np.empty(total, np.int64), np.empty(4, np.uint64)
     for i in range(counts.size):
@@ -138,6 +146,8 @@ def uniforms(first: Word, second: Word, size: int) -> np.ndarray:
 
     They decide what a dropout keeps: more digits would cost more than the step they serve.
     """
+    if size < 0:
+        raise ValueError("the size must not be negative")
     numbers, key = np.empty(-(-size // 16) * 16, np.float32), (first, second)
     for block in range(numbers.size // 16):
         a, b, c, d = _block(key, np.uint64(block + 1), _ZERO, _ZERO)
@@ -169,6 +179,8 @@ def reals(key: tuple[Word, Word], block: Index, numbers: np.ndarray) -> None:
 @kernel(int64[:, ::1](given(uint64, 2), int64, int64))
 def integers(words: np.ndarray, bound: int, size: int) -> np.ndarray:
     """[n, size]: numbers in 0 ... bound - 1 from each key's stream."""
+    if words.shape[1] != 2 or bound < 1 or size < 0:
+        raise ValueError("a key has two words, the bound is at least 1, and the size not negative")
     numbers, buffer = np.empty((len(words), size), np.int64), np.empty(4, np.uint64)
     for i in range(len(words)):
         key, drawn = (words[i, 0], words[i, 1]), 0

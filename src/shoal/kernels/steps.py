@@ -11,6 +11,8 @@ from shoal.kernels.jit import given, kernel
 @kernel(types.void(float32[::1], given(float32, 1), given(float32, 1), float64))
 def extend(out: np.ndarray, now: np.ndarray, before: np.ndarray, by: float) -> None:
     """out[p] = now[p] + by * (now[p] - before[p]), in float64 and rounded once."""
+    if now.size != out.size or before.size != out.size:
+        raise ValueError("out, now and before must have as many numbers")
     for p in range(out.size):
         here = np.float64(now[p])
         out[p] = here + by * (here - np.float64(before[p]))
@@ -19,6 +21,8 @@ def extend(out: np.ndarray, now: np.ndarray, before: np.ndarray, by: float) -> N
 @kernel(float64[::1](given(float32, 1), given(float32, 1), given(float32, 1)))
 def turn(new: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:
     """[2]: the square of the step from `now` to `new`, and its inner product with the step from `before`."""
+    if now.size != new.size or before.size != new.size:
+        raise ValueError("new, now and before must have as many numbers")
     square, inner = 0.0, 0.0
     for p in range(new.size):
         here = np.float64(now[p])

@@ -158,6 +158,18 @@ def _step(
             _fly(rule, flock.step_sizes[p], row[scratch.best[p]], row, flock.velocities[d, p], asked, r1, r2)
 
 
+@inner
+def _check(flock: Flock) -> None:
+    """Nothing below looks at bounds."""
+    shape, (problems, particles) = flock.particles.shape, flock.losses.shape
+    if flock.velocities.shape != shape or flock.candidates.shape != shape:
+        raise ValueError("particles, velocities and candidates must have one shape")
+    if shape[1] != problems or shape[2] != particles or particles < 1:
+        raise ValueError("the losses of a flock must be [problems, particles]")
+    if flock.step_sizes.size != problems or flock.fails.size != problems:
+        raise ValueError("every problem has a step size and a number of failures")
+
+
 @kernel(types.void(_RULE, _KEY, int64, _FLOCK, _PLANE, _PLANE))
 def advance(
     rule: Rule, key: tuple[Word, Word], epoch: int, flock: Flock, known: np.ndarray, new: np.ndarray
@@ -167,6 +179,9 @@ def advance(
     A particle becomes its candidate where `new` < `known`; then the step size is judged, but for epoch 0,
     whose candidates are the first particles themselves; then all move. `key` is that of all blocks.
     """
+    _check(flock)
+    if known.shape != flock.losses.shape or new.shape != flock.losses.shape:
+        raise ValueError("losses must be [problems, particles] as those of the flock are")
     _step(rule, key, epoch, flock, known, new, _scratch(flock))
 
 
@@ -194,6 +209,8 @@ def _squares(factor: np.ndarray, points: np.ndarray, row: np.ndarray, losses: np
 @kernel(float64[::1](_PLANE, _PLANE))
 def squares(factor: np.ndarray, points: np.ndarray) -> np.ndarray:
     """[particles]: |factor (point; -1)|^2 for each column of points [dimension, particles]."""
+    if factor.shape[0] != factor.shape[1] or factor.shape[0] != points.shape[0] + 1:
+        raise ValueError("the factor must be square, with one row more than points have")
     row, losses = np.empty(points.shape[1]), np.empty(points.shape[1])
     _squares(factor, points, row, losses)
     return losses
@@ -209,6 +226,10 @@ def descend(
     factors [clients, dimension + 1, dimension + 1] are summed in their order. `strange` marks the clients
     that had a loss that is no number.
     """
+    _check(flock)
+    size = flock.particles.shape[0] + 1
+    if flock.losses.shape[0] != 1 or factors.shape[1:] != (size, size) or strange.size != len(factors):
+        raise ValueError("a regression is one problem, with a square factor and a mark for each client")
     particles = flock.losses.shape[1]
     row, losses, total = np.empty(particles), np.empty(particles), np.empty((1, particles))
     scratch, points = _scratch(flock), flock.candidates[:, 0]

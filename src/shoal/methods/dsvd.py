@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Weighting, by_client, moved
+from shoal.aggregators.averaging import client_weight
 from shoal.aggregators.dsvd import Evidence, Similarity
 from shoal.aggregators.matrix import UpdateMatrix
 from shoal.aggregators.similarity import Form
@@ -44,7 +45,6 @@ from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start, Training
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Setting, Weights
-from shoal.parts.averaging import client_weight
 from shoal.parts.factors import full_rank, is_matrix, rank_of
 from shoal.parts.losses import mean_loss
 from shoal.server.optimizer import ServerOptimizer

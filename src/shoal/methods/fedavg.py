@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.averaging import Averaged, Averaging
 from shoal.aggregators.mean import Mean
 from shoal.core.key import Key
 from shoal.core.method import Axes
@@ -27,7 +28,6 @@ from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Training, check_training
 from shoal.core.types import Acc, Cohort, Metrics, Moment, Reply
-from shoal.parts.averaging import Averaged, Averaging
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd

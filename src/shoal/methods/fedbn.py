@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.averaging import Averaged, Averaging
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
 from shoal.core.key import Key
@@ -29,7 +30,6 @@ from shoal.core.term import Term
 from shoal.core.training import Course, Start, Training, check_training
 from shoal.core.tree import subtract
 from shoal.core.types import Acc, Cohort, Context, Metrics, ModelMessage, ModelUpdate, Moment, Reply, Weights
-from shoal.parts.averaging import Averaged, Averaging
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd

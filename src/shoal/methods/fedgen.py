@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.averaging import Averaged, Averaging
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
@@ -43,7 +44,6 @@ from shoal.core.term import Term
 from shoal.core.training import Course, Start, Training, check_training
 from shoal.core.tree import stack, tree_map
 from shoal.core.types import Acc, Cohort, Context, Memory, Metrics, Moment, Reply, Weights
-from shoal.parts.averaging import Averaged, Averaging
 from shoal.parts.generator import (
     Adam,
     Generated,

@@ -39,6 +39,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.averaging import Averaged, Averaging, client_weight, client_weights
 from shoal.aggregators.mean import Mean
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
@@ -47,7 +48,6 @@ from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Training, check_training
 from shoal.core.types import Acc, Cohort, Metrics, ModelMessage, Moment, PerClient, Reply, Weights
-from shoal.parts.averaging import Averaged, Averaging, client_weight, client_weights
 from shoal.parts.mutation import (
     Granularity,
     Kind,

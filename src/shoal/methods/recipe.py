@@ -10,6 +10,7 @@ Departures: none of its own; see the part.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -30,7 +31,7 @@ def recipe(
     defaults: Mapping[str, Any] | None = None,  # of fields of the part, where the paper has others
     name: str = "",  # of the class; by default the part's
 ) -> type[Recipe]:
-    """The method that FedAvg with this part is."""
+    """The method that FedAvg with this part is. Assign it to a variable of its own name."""
     new_names, hints = renamed or {}, typing.get_type_hints(part)
     own = {new_names.get(f.name, f.name): f for f in dataclasses.fields(part) if f.init}
     fields: list[Any] = [
@@ -54,6 +55,7 @@ def recipe(
     made: type[Recipe] = dataclasses.make_dataclass(
         name or part.__name__, fields, bases=(Recipe,), namespace=body, frozen=True
     )
+    made.__module__ = sys._getframe(1).f_globals["__name__"]  # where it will be found again
     return made
 
 

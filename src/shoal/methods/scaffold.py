@@ -6,7 +6,7 @@ Learning, ICML 2020, Algorithm 1 with option II.
     client i:  y <- y - eta (g_i(y) - c_i + c), K times from x       (line 10) -> `Start(shift=c - c_i)`
                c_i+ = c_i - c + (x - y) / (K eta)                    (line 12) -> `Scaffold.client_training`
                return y - x and c_i+ - c_i
-    server:    x <- x + eta_g mean(y_i - x)                          (line 16) -> `parts.averaging`
+    server:    x <- x + eta_g mean(y_i - x)                          (line 16) -> `aggregators.averaging`
                c <- c + (|S| / N) mean(c_i+ - c_i)                   (line 17) -> `Scaffold.finish`
 
 A client keeps c_i as its memory, which is committed only with an accepted reply, so that `c = mean_i c_i`
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Weighting, moved
+from shoal.aggregators.averaging import Averaged, Averaging
 from shoal.aggregators.mean import Mean, WeightedSum
 from shoal.core.data import Data
 from shoal.core.key import Key
@@ -38,7 +39,6 @@ from shoal.core.term import Term
 from shoal.core.training import Course, Start, Training, check_training
 from shoal.core.tree import subtract, zeros_like
 from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
-from shoal.parts.averaging import Averaged, Averaging
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd

@@ -5,25 +5,19 @@ import math
 import numpy as np
 import pytest
 import torch
-from shoal.parts.gathering import count_of, gram, squared_distances
-from shoal.parts.robust import (
-    ClippedMean,
-    GeometricMedian,
-    Krum,
-    Median,
-    MultiKrum,
-    TrimmedMean,
-    krum_scores,
-    trimmed,
-    weiszfeld,
-)
-from shoal.aggregators.dsvd import Similarity
 from toy import KEY, played, setup
 
+from shoal.aggregators import AGGREGATORS
+from shoal.aggregators.aggregator import count_of, moved
+from shoal.aggregators.dsvd import Similarity
+from shoal.aggregators.geomedian import GeometricMedian, weiszfeld
+from shoal.aggregators.krum import Krum, MultiKrum, krum_scores
+from shoal.aggregators.matrix import gram, squared_distances
+from shoal.aggregators.normclip import ClippedMean
+from shoal.aggregators.trimmed_mean import Median, TrimmedMean, trimmed
 from shoal.core.errors import SpecError
-from shoal.core.types import Cohort, Weights
+from shoal.core.types import Cohort, Moment, Weights
 from shoal.loop import advance, start
-from shoal.parts import AGGREGATORS
 
 RULES = {
     "krum": Krum(f=0.2),
@@ -35,12 +29,19 @@ RULES = {
     "dsvd": Similarity(),
 }
 EVERY = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+MOMENT = Moment(0, 0, True, KEY)
 
 
 def model(values, var=1.0, seen=0):
     return Weights(
         {"w": torch.tensor(values)}, {"running_var": torch.tensor([var]), "seen": torch.tensor(seen)}
     )
+
+
+def finished(rule, here, acc):
+    """The model after the step, and the weights that are recorded."""
+    outcome = rule.finish(None, rule.init(here), acc, MOMENT)
+    return moved(here, outcome.step), outcome.weights
 
 
 def apply(rule, rows, weights=None, variances=None, order=None):
@@ -51,8 +52,7 @@ def apply(rule, rows, weights=None, variances=None, order=None):
     for i in order or range(n):
         change = model(list(map(float, rows[i])), 0.0 if variances is None else variances[i], i)
         acc = rule.fold(acc, 10 + i, here, change, 1.0 if weights is None else weights[i])
-    _, after, metrics = rule.finish(rule.init(here), acc)
-    return after, metrics["weights"]
+    return finished(rule, here, acc)
 
 
 def points(n, width, name):
@@ -203,9 +203,9 @@ def test_replies_that_are_lost_are_left_out(rule):
     acc = rule.begin(rule.init(here), here, Cohort(tuple(range(12)), {}, 12))
     for client in (3, 8):
         acc = rule.fold(acc, client, here, model([1.0, 2.0]), 1.0)
-    _, after, metrics = rule.finish(rule.init(here), acc)
+    after, weights = finished(rule, here, acc)
     assert after.params["w"].tolist() == [1.0, 2.0]
-    assert set(metrics["weights"]) == {3, 8}
+    assert set(weights) == {3, 8}
 
 
 @EVERY
@@ -214,7 +214,7 @@ def test_what_a_client_was_sent_counts(rule):
     acc = rule.begin(rule.init(here), here, Cohort((0, 1, 2), {}, 3))
     for client in range(3):
         acc = rule.fold(acc, client, model([3.0, 1.0]), model([0.0, 0.5]), 1.0)
-    assert rule.finish(rule.init(here), acc)[1].params["w"].tolist() == pytest.approx([3.0, 1.5])
+    assert finished(rule, here, acc)[0].params["w"].tolist() == pytest.approx([3.0, 1.5])
 
 
 @EVERY
@@ -239,7 +239,7 @@ def test_who_was_drawn_twice_counts_as_two(rule):
         acc = rule.begin(rule.init(here), here, Cohort(tuple(range(len(clients))), {"count": counts}, 9))
         for place, client in enumerate(clients):
             acc = rule.fold(acc, place, here, model(rows[client].tolist()), 1.0)
-        return rule.finish(rule.init(here), acc)[1].params["w"]
+        return finished(rule, here, acc)[0].params["w"]
 
     torch.testing.assert_close(
         after((2, 1, 1), [0, 1, 2]), after((1, 1, 1, 1), [0, 0, 1, 2]), rtol=1e-4, atol=1e-5

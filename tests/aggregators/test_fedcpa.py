@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from shoal.aggregators.fedcpa import CriticalParameters, critical, likeness, normality
 from toy import KEY, setup
 
+from shoal.aggregators.aggregator import moved
+from shoal.aggregators.fedcpa import CriticalParameters, critical, likeness, normality
 from shoal.core.errors import SpecError
-from shoal.core.types import Cohort, Weights
+from shoal.core.types import Cohort, Moment, Weights
 from shoal.loop import advance, start
 
 
@@ -42,10 +43,11 @@ def test_equal_updates_give_that_update():
     step = torch.from_numpy(KEY.numpy().normal(size=(4, 5))).float()
     for client in range(3):
         acc = rule.fold(acc, client, model, Weights({"w": step}, {}), 1.0)
-    state, after, metrics = rule.finish(rule.init(model), acc)
-    torch.testing.assert_close(after.params["w"], model.params["w"] + step)
-    assert metrics["weights"] == pytest.approx(dict.fromkeys(range(3), 1 / 3))
-    assert state.before is model  # what the next round's change is measured from
+    outcome = rule.finish(None, rule.init(model), acc, Moment(0, 0, True, KEY))
+    torch.testing.assert_close(outcome.step.params["w"].float(), step)
+    torch.testing.assert_close(moved(model, outcome.step).params["w"], model.params["w"] + step)
+    assert outcome.weights == pytest.approx(dict.fromkeys(range(3), 1 / 3))
+    assert outcome.state.before is model  # what the next round's change is measured from
 
 
 def test_noise_is_not_normal():

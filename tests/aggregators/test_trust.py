@@ -1,8 +1,9 @@
 import pytest
 import torch
-from shoal.aggregators.similarity import Similarities
-from shoal.aggregators.dsvd import copies, quantile, shortened, softmax_weights, trusted, unusual
 from toy import KEY
+
+from shoal.aggregators.dsvd import copies, quantile, shortened, softmax_weights, trusted, unusual
+from shoal.aggregators.similarity import Similarities
 
 
 def doubles(*values):

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from shoal.codecs.low_rank import LowRank
 from shoal.core.tree import all_finite
-from shoal.core.types import Weights
-from shoal.parts.factors import compressed, spectrum
+from shoal.core.types import ModelUpdate, Weights
+from shoal.parts.factors import spectrum
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -13,7 +14,10 @@ from shoal.parts.factors import compressed, spectrum
 def test_a_cut_does_not_hide_it(bad, shape):
     matrix = torch.ones(shape)
     matrix[-1, -1] = bad  # beyond the rank that is kept
-    assert not all_finite(compressed(Weights({"w": matrix}, {}), 0.2, stacked=False))
+    codec, update = LowRank(0.2), ModelUpdate(Weights({"w": matrix}, {}))
+    packet, _ = codec.encode(update)
+    assert not all_finite(packet.content)
+    assert not all_finite(codec.decode(packet))
 
 
 def test_what_does_not_converge_is_tried_with_more_digits(monkeypatch):

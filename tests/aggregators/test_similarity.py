@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from shoal.aggregators.similarity import FORMS, layer_weights, similarities
 from toy import KEY
 
+from shoal.aggregators.similarity import FORMS, layer_weights, similarities
 from shoal.parts.factors import Factors
 
 SHAPES = {"wide": (6, 9), "conv": (5, 2, 3, 3), "bias": (6,)}

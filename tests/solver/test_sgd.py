@@ -1,11 +1,11 @@
 import pytest
 import torch
-from shoal.solver.sgd import Sgd
 from toy import KEY, setup
 
 from shoal import SpecError
 from shoal.core.data import Batching
 from shoal.core.types import Context
+from shoal.solver.sgd import Sgd
 
 
 def trained(solver, shift=None, task=None, round=0):

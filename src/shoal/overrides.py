@@ -1,0 +1,62 @@
+"""Changes to a spec's tables: `path.to.field=value`, and another method."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from typing import Any
+
+from shoal.config import Catalogue, Table, arguments, choose
+from shoal.core.errors import SpecError
+from shoal.spec import CATALOGUES, METHOD, PARTS, TAGS
+
+
+def with_settings(table: Table, settings: Iterable[str]) -> Table:
+    """The table with `path.to.field=value` settings applied; a value is TOML, or else a text."""
+    table = _copied(table)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        names = [name.strip() for name in path.split(".")]
+        if not equals or not all(names):
+            raise SpecError(f"--set {setting!r} must look like path.to.field=value, e.g. local.lr=0.1")
+        inner = table
+        for name in names[:-1]:
+            if isinstance(inner.get(name), str) and name in TAGS:  # a name alone is a part
+                inner[name] = {TAGS[name]: inner[name]}
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise SpecError(f"--set {setting!r}: {name} is a value, not a table")
+        value = _value(text.strip())
+        if len(names) == 2 and names[1] == TAGS.get(names[0]):
+            table[names[0]] = inner = _of_another_kind(inner, CATALOGUES[PARTS[names[0]]], value)
+        inner[names[-1]] = value
+    return table
+
+
+def _of_another_kind(table: Table, catalogue: Catalogue, name: Any) -> Table:
+    """What of a part's table another part of that kind understands too."""
+    known = arguments(choose(catalogue, name, f"{catalogue.kind}.{catalogue.tag}"))
+    return {field: value for field, value in table.items() if field in known}
+
+
+def with_method(table: Table, name: str) -> Table:
+    """The table with another method: its own fields stay only if it is the one that was there.
+
+    A method that needs a selector of its own brings it along.
+    """
+    method = table.get("method", {})
+    same = isinstance(method, dict) and method.get("name", "fedavg") == name
+    table = {**table, "method": {**(method if same else {}), "name": name}}
+    selector = getattr(choose(METHOD, name, "method.name"), "selector", "")
+    return with_settings(table, [f"selector.name={selector}"]) if selector and not same else table
+
+
+def _copied(value: Any) -> Any:
+    return {name: _copied(v) for name, v in value.items()} if isinstance(value, dict) else value
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,95 @@
+"""Parts that users write keep the laws of ours: one client is one client, in every mode and on a wire."""
+
+import pytest
+import users
+from toy import NORMED, play, same, setup, spec, table
+from wire import over_the_wire
+
+import shoal
+from shoal.methods import METHODS
+from shoal.selectors import SELECTORS
+
+MODES = (
+    {"mode": "block", "workers": 2},
+    {"mode": "workers", "workers": 1},
+    {"mode": "workers", "workers": 3},
+    {"mode": "auto"},
+)
+USERS = {
+    "gathers": {"method": "users:Gathering"},
+    "own randomness": {"method": "users:Noisy"},
+    "own start": {"method": "users:NoisyStart"},
+    "own memory": {"method": "users:Remembering"},
+    "own aggregator": {"method": {"name": "fedavg", "aggregator": "users:KeepAll"}},
+    "aggregator in fedqp": {"method": {"name": "fedqp", "aggregator": "users:KeepAll"}},
+    "own server": {"method": {"name": "scaffold", "server": "users:Halved"}},
+    "own selector": {"method": "scaffold", "selector": "users:Curious"},
+}
+NORMS = ("none", "batch")
+
+
+def ended(made):
+    try:
+        progress = play(made)
+        memories = [made.federation.engine.memory(c, v) for c, v in sorted(progress.accepted.items())]
+        return progress.state, progress.selector, memories
+    finally:
+        made.federation.engine.close()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("changes", USERS.values(), ids=USERS)
+def test_the_same_bits_in_every_mode_and_on_a_wire(changes, norm):
+    task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
+    reference = ended(setup(**changes, task=task, engine={"mode": "serial"}))
+    for mode in MODES:
+        assert same(ended(setup(**changes, task=task, engine=mode)), reference), mode
+    assert same(ended(over_the_wire(spec(**changes, task=task))), reference)
+
+
+@pytest.mark.parametrize("changes", USERS.values(), ids=USERS)
+def test_resumed_to_the_same_bits(changes, tmp_path):
+    class CrashError(Exception):
+        pass
+
+    def crash(record):
+        if record["round"] == 2:
+            raise CrashError
+
+    tables = table(**{"rounds": 4, **changes})
+    whole = shoal.run(tables)
+    with pytest.raises(CrashError):
+        shoal.run(tables, tmp_path / "run", crash)
+    resumed = shoal.resume(tmp_path / "run")
+    assert (resumed.weights_sha256, resumed.memory_sha256) == (whole.weights_sha256, whole.memory_sha256)
+
+
+def test_what_a_client_draws_and_is_told_is_its_own():
+    """In a block the key and the setting are each client's, and both differ by client."""
+    made = setup("users:Noisy", selector="all", engine={"mode": "block"})
+    seen = {}
+    update = users.Noisy.client_update
+
+    def watched(self, task, memory, message, data, context):
+        seen[context.key] = context.setting["strength"]
+        return update(self, task, memory, message, data, context)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(users.Noisy, "client_update", watched)
+        play(made, 1)
+    assert len(seen) == 8
+    assert len(set(seen.values())) == 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("selector", [*SELECTORS, "users:Curious"])
+@pytest.mark.filterwarnings("ignore:the selector draws clients by their samples")
+def test_every_selector_with_every_method(selector, method):
+    norm = "batch" if (method, "batch") in NORMED else "none"
+    task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
+    chosen = selector if selector == "all" else {"name": selector, "count": 4}
+    serial, block = (
+        ended(setup(method, selector=chosen, task=task, engine={"mode": mode}))
+        for mode in ("serial", "block")
+    )
+    assert same(serial, block)
