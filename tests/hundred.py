@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from toy import KEY
 
-from shoal.core.types import Cohort, ModelMessage, ModelUpdate, Reply, Weights, message_for
+from shoal.core.types import Cohort, ModelMessage, ModelUpdate, Moment, Reply, Weights, message_for
 
 CLIENTS = 100
 
@@ -63,12 +63,13 @@ class Quadratics:
             here = key.fold("round", r)
             chosen = here.fold("select").numpy().choice(CLIENTS, cohort, replace=False)
             members = Cohort(tuple(chosen.tolist()), {}, CLIENTS)
-            message = method.dispatch(None, state, members, here.fold("dispatch"))
+            moment = Moment(r, 0, True, here.fold("server"))
+            message = method.dispatch(None, state, members, moment)
             acc = method.begin(state, members)
             for position, client in enumerate(members.ids):
                 mine = message_for(message, position)
                 acc = method.fold(acc, client, mine, self.reply(client, mine))
-            state, metrics = method.finish(None, state, acc, here.fold("finish"))
+            state, metrics = method.finish(None, state, acc, moment)
             models.append(self.values(state.model))
             records.append(metrics)
         return SimpleNamespace(models=np.array(models), records=records, state=state)

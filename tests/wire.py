@@ -56,8 +56,8 @@ class WireEngine(Engine):
                 self._memories[client, (work.round, work.leg)] = to_bytes(kept)
             back = bytes(answer)
             assert len(back) == answer.nbytes
-            reply = self._server.side.read(work.verb, Packet.from_bytes(back))
-            answers[client] = Delivery((client,), work.version, sent, reply, "", down, len(back), 0.0)
+            reply, reason = self._server.side.read(work.verb, Packet.from_bytes(back))
+            answers[client] = Delivery((client,), work.version, sent, reply, reason, down, len(back), 0.0)
         yield from (answers[client] for client in cohort.ids)
 
     def memory(self, client, version) -> Memory:

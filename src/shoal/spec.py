@@ -269,7 +269,18 @@ def _method(value: Any, solver: Any) -> Method | Recipe:
             raise SpecError(f"method {name} does not train on the client; remove [local]")
         return part(METHOD, value, "method", CATALOGUES)  # type: ignore[no-any-return]
     local = read(Sgd, {} if solver is None else solver, "local", CATALOGUES)
+    if isinstance(value, dict) and "aggregator" in value:
+        value = {**value, "aggregator": _trained_alike(value["aggregator"], local)}
     return part(METHOD, value, "method", CATALOGUES, local=local)  # type: ignore[no-any-return]
+
+
+def _trained_alike(rule: Any, local: Sgd) -> Any:
+    """An aggregator that trains does as clients do, unless its table says otherwise."""
+    table = {"name": rule} if isinstance(rule, str) else rule
+    if not isinstance(table, dict) or "local" in table or "name" not in table:
+        return rule
+    known = arguments(choose(CATALOGUES[Aggregator], table["name"], "method.aggregator.name"))
+    return {**table, "local": local} if "local" in known else rule
 
 
 def _task(table: Any) -> TaskSpec:

@@ -156,6 +156,32 @@ def test_the_term_is_active_only_where_it_adds_something():
     assert not Generated(generator, none, 1.0, 1.0, 4, 3).active
 
 
+def weighed(monkeypatch, local, **options):
+    """The g_a and the draws of each client's term in the second round."""
+    found = []
+
+    def spy(generator, learned, g_a, g_b, draws, noise):
+        found.append((g_a, draws))
+        return Generated(generator, learned, g_a, g_b, draws, noise)
+
+    monkeypatch.setattr("shoal.methods.fedgen.Generated", spy)
+    iid = {"kind": "iid", "clients": 8}  # 40 samples each
+    played({**QUICK, **options}, 2, local=local, partition=iid)
+    assert len(found) == 8  # four clients, two rounds
+    return set(found[4:])
+
+
+@pytest.mark.parametrize(("batch", "draws"), [(1, 1), (8, 8), (32, 32), (1000, 40)])
+def test_by_default_the_batch_does_not_change_the_weight(batch, draws, monkeypatch):
+    local = {"lr": 0.1, "batch": batch, "epochs": 1}
+    assert weighed(monkeypatch, local) == {(0.98, draws)}
+
+
+def test_draws_that_are_given_weigh_as_the_authors_do(monkeypatch):
+    local = {"lr": 0.1, "batch": 8, "epochs": 1}
+    assert weighed(monkeypatch, local, draws=32) == {(0.98 * 4, 32)}
+
+
 # -- the server
 
 
@@ -242,6 +268,23 @@ def test_the_run_keeps_the_generator(tmp_path):
     assert "0.weight" in names
     assert result.model()(blobs().x_test).shape == (160, 4)
     assert {"generator_loss", "diversity_loss"} <= result.records[0].keys()
+
+
+def test_the_authors_32_draws_are_the_default_at_their_batch():
+    changes = {"local": {"lr": 0.1, "batch": 32, "epochs": 1}, "partition": {"kind": "iid", "clients": 8}}
+    assert same(played(QUICK, **changes).state, played({**QUICK, "draws": 32}, **changes).state)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_the_defaults_learn_at_once(seed):
+    """The authors' g_a = g_b = 10 with 32 draws stay at 10 % here: a tenth of the digits."""
+    tables = {
+        **{"seed": seed, "rounds": 3, "task": {"dataset": "digits", "model": "mlp"}},
+        **{"partition": {"kind": "dirichlet", "clients": 20, "beta": 0.5}, "selector": {"count": 5}},
+        **{"local": {"lr": 0.1}, "evaluate": {"every": 0, "clients": 0}},
+    }
+    plain, made = (shoal.run({**tables, "method": name}).final_accuracy for name in ("fedavg", "fedgen"))
+    assert made > plain > 0.2
 
 
 @pytest.mark.parametrize(

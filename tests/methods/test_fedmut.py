@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from methods.quadratics import Quadratics
+from hundred import Quadratics
 from toy import KEY, play, setup
 
 from shoal import SpecError

@@ -70,7 +70,8 @@ class FLTrust(Aggregator):
         """See `Aggregator`."""
         if not acc.arrived().ids:
             return Outcome(state, NO_STEP)
-        came = acc.add(SERVER, acc.model, self._own_update(task, acc.model, moment), 1.0).arrived()
+        own = self._own_update(task, acc.model, moment)
+        came = acc.add(SERVER, acc.model, own, 1.0).arrived()._replace(counters=acc.counters)
         products = gram(came.rows)
         trust = trusted(products)
         step = came.step(came.combined(trust * levelled(products)))

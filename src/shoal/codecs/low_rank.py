@@ -8,6 +8,7 @@ rank worth the name: messages, vectors and buffers travel as they are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from shoal.core.key import Key
 from shoal.core.types import Setting, Tree, Weights
 from shoal.parts.factors import Factors, as_matrix, factored, is_matrix, rank_of
 
+LARGEST = 2**28  # numbers of a tensor
+
 
 class Cut(NamedTuple):
     """A matrix of low rank, and the shape of the tensor that it stands for."""
@@ -28,7 +31,12 @@ class Cut(NamedTuple):
     shape: tuple[int, ...]
 
     def whole(self) -> Tensor:
-        """The tensor."""
+        """The tensor. Raises `ValueError` for factors that are none, before they are multiplied."""
+        u, s, v = self.factors
+        fit = u.dim() == v.dim() == 2 and s.dim() == 1 and u.shape[1] == v.shape[1] == len(s)
+        size = math.prod(self.shape)
+        if not fit or u.shape[0] * v.shape[0] != size or size > LARGEST:
+            raise ValueError(f"the factors {tuple(u.shape)}, {tuple(v.shape)} make no tensor {self.shape}")
         return self.factors.dense().reshape(self.shape)
 
 

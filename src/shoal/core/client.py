@@ -114,12 +114,15 @@ class ClientSide:
             cause = error.__cause__ or error
             return Visit(memory, None, f"{type(cause).__name__}: {cause}")
 
-    def read(self, verb: Verb, packet: Packet) -> Reply:
-        """A reply as the server decodes it; only updates are encoded."""
+    def read(self, verb: Verb, packet: Packet) -> tuple[Reply | None, str]:
+        """A reply as the server decodes it, or the reason why it cannot; only updates are encoded."""
         content: Reply = packet.content or Reply((), None, {})
         if verb != "update":
-            return content
-        return content._replace(payload=self.codec.decode(Packet(content.payload)))
+            return content, ""
+        try:
+            return content._replace(payload=self.codec.decode(Packet(content.payload))), ""
+        except Exception as error:  # a stranger's bytes
+            return None, f"it cannot be decoded: {type(error).__name__}: {error}"
 
     def training_data(self, client: int, context: Context) -> Data:
         """What the client trains on; an attacker may have changed it."""

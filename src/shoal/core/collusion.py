@@ -122,8 +122,10 @@ class Collusion:
             if memory is not None and side.codec.remembers:
                 kept = memory._replace(codec=coded)
                 self._store.write(client, work.accepted.get(client), work.version, kept)
+            read, reason = side.read("update", answer)
             return delivery._replace(
-                reply=side.read("update", answer),
+                reply=read,
+                reason=reason,
                 bytes_up=answer.nbytes,
                 seconds=delivery.seconds + time.perf_counter() - started,
             )

@@ -50,6 +50,6 @@ def delivered(
         return Delivery((client,), work.version, sent, None, visit.reason, down, 0, seconds)
     if work.verb in TRAINING and side.remembers:
         store.write(client, work.accepted.get(client), work.version, visit.memory)
-    reply = side.read(work.verb, visit.answer)
+    reply, reason = side.read(work.verb, visit.answer)
     seconds = time.perf_counter() - started
-    return Delivery((client,), work.version, sent, reply, "", down, visit.answer.nbytes, seconds)
+    return Delivery((client,), work.version, sent, reply, reason, down, visit.answer.nbytes, seconds)

@@ -27,7 +27,7 @@ CONTENDERS: Mapping[str, Mapping[str, Any]] = {
     "FedProx": {"name": "fedprox"},
     "CluSamp": {"name": "clusamp"},
     "FedNTD": {"name": "fedntd"},
-    "FedGen": {"name": "fedgen", "g_a": 0.2, "g_b": 0.2, "decay": 1.0},
+    "FedGen": {"name": "fedgen", "g_a": 0.2, "g_b": 0.2, "decay": 1.0, "draws": 32},
     FEDMUT: {"name": "fedmut"},
     FEDQP: {"name": "fedqp"},
     "FedQP, p = auto": {"name": "fedqp", "p": "auto"},

@@ -18,6 +18,7 @@ from shoal.core.data import Block
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Start, TrainedBlock
+from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
 from shoal.kernels import dense
 from shoal.solver.descent import Rule
@@ -40,7 +41,7 @@ def train(
     clients, params = len(block.counts), task.dense.params
     alike = all(start.weights is starts[0].weights for start in starts)
     begin = _flat([start.weights.params for start in (starts[:1] if alike else starts)], task)
-    shifts = [start.shift for start in starts if start.shift is not None]
+    shifts = _shifts(starts)
     out, losses = torch.empty(clients, params), np.empty(clients)
     change = torch.empty(clients * params)
     dense.train(
@@ -67,6 +68,13 @@ def train(
         np.diff(block.client_ptr),
         torch.from_numpy(losses).float(),
     )
+
+
+def _shifts(starts: Sequence[Start]) -> list[Mapping[str, Tensor]]:
+    """One for each start, or none at all; a start without one is shifted by zeros."""
+    if all(start.shift is None for start in starts):
+        return []
+    return [zeros_like(start.weights.params) if start.shift is None else start.shift for start in starts]
 
 
 def in_threads(counts: np.ndarray, threads: int, some: dense.Some, clients: int) -> None:
