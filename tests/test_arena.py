@@ -66,7 +66,7 @@ def test_a_cell_is_a_plain_run(fought):
     assert found["accuracy"] == result.final_accuracy
     assert found["average"] == pytest.approx(result.mean_accuracy)
     spec = shoal.load_spec(fought / "out" / "runs" / "fedavg-ipm-epsilon=2.0-seed0" / "spec.toml")
-    assert to_table(spec)["attack"] == {**attack, "first": 1}
+    assert to_table(spec)["attack"] == {**attack, "first": 1, "knows": "colluders"}
 
 
 def test_the_same_command_goes_on_where_it_was(fought, capsys):

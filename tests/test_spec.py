@@ -1,7 +1,6 @@
 import tomllib
 
 import pytest
-from shoal.parts.terms import Proximal
 from toy import table
 
 import shoal
@@ -11,6 +10,7 @@ from shoal.methods.fedprox import FedProx
 from shoal.overrides import with_method, with_settings
 from shoal.solver.sgd import Sgd
 from shoal.spec import from_table, to_table
+from shoal.terms.proximal import Proximal
 
 
 def test_defaults():

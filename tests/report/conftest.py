@@ -27,7 +27,7 @@ def made(
             "round": r,
             "accuracy": 0.1 * r + 0.01 * seed,
             "loss": 2.0 / r,
-            "train_loss": 1.5 / r,
+            "clients.train_loss": 1.5 / r,
             "mean_client_accuracy": 0.1 * r,
             "worst_client_accuracy": 0.05 * r,
             "client_accuracy_std": 0.02,

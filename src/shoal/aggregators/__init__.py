@@ -10,8 +10,9 @@ from shoal.aggregators.mean import Mean
 from shoal.aggregators.normclip import ClippedMean
 from shoal.aggregators.trimmed_mean import Median, TrimmedMean
 
-# those that make a method of their own beside FedAvg, under the same name
-ROBUST: dict[str, type[Aggregator]] = {
+AGGREGATORS: dict[str, type[Aggregator]] = {
+    "mean": Mean,
+    "dsvd": Similarity,
     "fedcpa": CriticalParameters,
     "krum": Krum,
     "multikrum": MultiKrum,
@@ -21,4 +22,3 @@ ROBUST: dict[str, type[Aggregator]] = {
     "normclip": ClippedMean,
     "fltrust": FLTrust,
 }
-AGGREGATORS: dict[str, type[Aggregator]] = {"mean": Mean, "dsvd": Similarity, **ROBUST}

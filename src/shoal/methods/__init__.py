@@ -1,6 +1,5 @@
 """The methods, by name."""
 
-from shoal.aggregators import ROBUST
 from shoal.core.method import Method, Recipe
 from shoal.methods.clusamp import CluSamp
 from shoal.methods.dsvd import DSVD
@@ -18,7 +17,16 @@ from shoal.methods.fsi import Fsi
 from shoal.methods.local import Local
 from shoal.methods.pso import Pso
 from shoal.methods.qfedavg import QFedAvg
-from shoal.methods.recipe import recipe
+from shoal.methods.robust import (
+    FedCPA,
+    FLTrust,
+    GeoMedian,
+    Krum,
+    Median,
+    MultiKrum,
+    NormClip,
+    TrimmedMean,
+)
 from shoal.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method] | type[Recipe]] = {
@@ -41,8 +49,12 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedqp": FedQP,
     "fsi": Fsi,
     "pso": Pso,
-    **{
-        name: recipe("aggregator", rule, weights="uniform" if rule.weighs else None)
-        for name, rule in ROBUST.items()
-    },
+    "fedcpa": FedCPA,
+    "krum": Krum,
+    "multikrum": MultiKrum,
+    "median": Median,
+    "trimmed_mean": TrimmedMean,
+    "geomedian": GeoMedian,
+    "normclip": NormClip,
+    "fltrust": FLTrust,
 }

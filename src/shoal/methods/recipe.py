@@ -15,7 +15,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from shoal.aggregators.aggregator import Weighting
+from shoal.aggregators.aggregator import Aggregator
 from shoal.core.method import Recipe
 from shoal.methods.fedavg import FedAvg
 
@@ -26,23 +26,23 @@ def recipe(
     slot: Slot,
     part: type,
     *,
-    weights: Weighting | None = "samples",  # the default; None: the part counts all clients alike
     renamed: Mapping[str, str] | None = None,  # fields of the part that have another name in the method
     defaults: Mapping[str, Any] | None = None,  # of fields of the part, where the paper has others
     name: str = "",  # of the class; by default the part's
 ) -> type[Recipe]:
     """The method that FedAvg with this part is. Assign it to a variable of its own name."""
     new_names, hints = renamed or {}, typing.get_type_hints(part)
+    robust = issubclass(part, Aggregator)  # a number of samples is only a claim
     own = {new_names.get(f.name, f.name): f for f in dataclasses.fields(part) if f.init}
     fields: list[Any] = [
         (called, hints[f.name], _default(f, (defaults or {}).get(f.name))) for called, f in own.items()
     ]
     shared = {f.name: f for f in dataclasses.fields(FedAvg) if f.name not in (slot, *own)}
-    if weights is None:
+    if issubclass(part, Aggregator) and not part.weighs:
         del shared["weights"]
     slots = typing.get_type_hints(FedAvg)
     fields += [
-        (f.name, slots[f.name], _default(f, weights if f.name == "weights" else None))
+        (f.name, slots[f.name], _default(f, "uniform" if robust and f.name == "weights" else None))
         for f in shared.values()
     ]
 

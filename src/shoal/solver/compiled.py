@@ -5,6 +5,7 @@ A client's arithmetic is the same alone and in a block, so a block has the bits 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -95,6 +96,10 @@ def in_threads(counts: np.ndarray, threads: int, some: dense.Some, clients: int)
 @lru_cache(maxsize=1)
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads - 1, thread_name_prefix="shoal")
+
+
+if hasattr(os, "register_at_fork"):  # a copy of this process has the pool, but none of its threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _flat(rows: Sequence[Mapping[str, Tensor]], task: Task) -> Tensor:

@@ -1,0 +1,20 @@
+"""Methods that are FedAvg with a robust aggregator in the place of the mean.
+
+Each is the aggregator's own: `aggregators/krum.py` has Krum's paper and equations, and so on.
+
+Departures: see there.
+"""
+
+from __future__ import annotations
+
+from shoal.aggregators import fedcpa, fltrust, geomedian, krum, normclip, trimmed_mean
+from shoal.methods.recipe import recipe
+
+FedCPA = recipe("aggregator", fedcpa.CriticalParameters, name="FedCPA")
+FLTrust = recipe("aggregator", fltrust.FLTrust)
+GeoMedian = recipe("aggregator", geomedian.GeometricMedian, name="GeoMedian")
+Krum = recipe("aggregator", krum.Krum)
+Median = recipe("aggregator", trimmed_mean.Median)
+MultiKrum = recipe("aggregator", krum.MultiKrum)
+NormClip = recipe("aggregator", normclip.ClippedMean, name="NormClip")
+TrimmedMean = recipe("aggregator", trimmed_mean.TrimmedMean)
