@@ -12,6 +12,8 @@ from shoal.solver.sgd import Sgd
 from shoal.spec import from_table, to_table
 from shoal.terms.proximal import Proximal
 
+SLOTS = {"aggregator": {"name": "mean"}, "server": {"name": "sgd", "lr": 1.0, "momentum": 0.0}}
+
 
 def test_defaults():
     spec = from_table({})
@@ -21,10 +23,16 @@ def test_defaults():
         "name": "fedavg",
         "weights": "samples",
         "terms": [],
-        "aggregator": {"name": "mean"},
+        **SLOTS,
     }
     assert tables["partition"] == {"kind": "dirichlet", "clients": 100, "beta": 0.1, "min_size": 10}
-    assert tables["task"] == {"dataset": "mnist5k", "model": "mlp", "crop": False, "hidden": 200}
+    assert tables["task"] == {
+        "dataset": "mnist5k",
+        "model": "mlp",
+        "crop": False,
+        "hidden": 200,
+        "frozen": [],
+    }
 
 
 def test_text_and_back(tmp_path):
@@ -32,7 +40,12 @@ def test_text_and_back(tmp_path):
     path = tmp_path / "spec.toml"
     path.write_text(dump_spec(spec))
     assert load_spec(path) == spec
-    assert tomllib.loads(path.read_text())["method"] == {"name": "fedprox", "mu": 0.3, "weights": "samples"}
+    assert tomllib.loads(path.read_text())["method"] == {
+        "name": "fedprox",
+        "mu": 0.3,
+        "weights": "samples",
+        **SLOTS,
+    }
 
 
 def test_local_goes_to_the_method():

@@ -51,12 +51,13 @@ def ended(made, rounds=3):
 @PAIRED
 @pytest.mark.filterwarnings("ignore:with a lossy codec")
 def test_all_ways_have_the_same_bits(name, method):
-    for task, codec in zip(tasks(method), ("float16", "raw"), strict=False):
+    all_of_them = [(DENSE, "float16"), (BATCH_NORM, "raw")]
+    for task, codec in all_of_them if method in ("fedavg", "scaffold") else [(tasks(method)[-1], "raw")]:
         changes = {"attack": attack(name), "selector": "all", "task": task, "codec": codec}
-        reference = ended(setup(method, **changes, engine={"mode": "serial"}))
+        reference = ended(setup(method, **changes, engine={"mode": "serial"}), 2)
         for engine in ({"mode": "workers", "workers": 2}, {"mode": "block"}):
-            assert same(ended(setup(method, **changes, engine=engine)), reference)
-        assert same(ended(over_the_wire(spec(method, **changes))), reference)
+            assert same(ended(setup(method, **changes, engine=engine), 2), reference)
+        assert same(ended(over_the_wire(spec(method, **changes)), 2), reference)
 
 
 @PAIRED

@@ -28,9 +28,9 @@ USERS = {
 NORMS = ("none", "batch")
 
 
-def ended(made):
+def ended(made, rounds=3):
     try:
-        progress = play(made)
+        progress = play(made, rounds)
         memories = [made.federation.engine.memory(c, v) for c, v in sorted(progress.accepted.items())]
         return progress.state, progress.selector, memories
     finally:
@@ -60,7 +60,7 @@ def test_resumed_to_the_same_bits(changes, tmp_path):
     whole = shoal.run(tables)
     with pytest.raises(CrashError):
         shoal.run(tables, tmp_path / "run", crash)
-    resumed = shoal.resume(tmp_path / "run")
+    resumed = shoal.resume(tmp_path / "run", report=False)
     assert (resumed.weights_sha256, resumed.memory_sha256) == (whole.weights_sha256, whole.memory_sha256)
 
 
@@ -82,14 +82,15 @@ def test_what_a_client_draws_and_is_told_is_its_own():
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("selector", [*SELECTORS, "users:Curious"])
+@pytest.mark.parametrize("selector", [*sorted(SELECTORS.keys() - {"uniform", "all"}), "users:Curious"])
 @pytest.mark.filterwarnings("ignore:the selector draws clients by their samples")
 def test_every_selector_with_every_method(selector, method):
+    """Those that treat all clients alike are in every other law."""
     norm = "batch" if (method, "batch") in NORMED else "none"
     task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
-    chosen = selector if selector == "all" else {"name": selector, "count": 4}
+    chosen = {"name": selector, "count": 4}
     serial, block = (
-        ended(setup(method, selector=chosen, task=task, engine={"mode": mode}))
+        ended(setup(method, selector=chosen, task=task, engine={"mode": mode}), 2)
         for mode in ("serial", "block")
     )
     assert same(serial, block)
