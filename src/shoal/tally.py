@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from shoal.core.engine import Delivery
@@ -110,8 +109,9 @@ class Tally:
         for name, values in reply.metrics.items():
             total, summed = self._leg_sums.get(name, (0.0, 0.0))
             for weight, value in zip(weights, _numbers(values), strict=True):
-                if math.isfinite(value):
-                    total, summed = total + weight * value, summed + weight
+                if value - value == 0:
+                    total += weight * value
+                    summed += weight
             self._leg_sums[name] = (total, summed)
 
 

@@ -194,14 +194,22 @@ def _named(dtype: torch.dtype) -> str:
 def magnitude(found: Tensor) -> str:
     """What is wrong with the numbers of a floating tensor: all must be finite, and so must their squares."""
     limit = math.sqrt(torch.finfo(found.dtype).max)
-    if found.dtype == torch.float32 and found.device.type == "cpu" and found.is_contiguous():
-        if all_within(found.detach().view(-1).numpy(), limit):
-            return ""
-    elif not found.numel() or float(torch.linalg.vector_norm(found, math.inf)) <= limit:
+    if _within(found.detach(), limit):
         return ""
     if not bool(torch.isfinite(found).all()):
         return "its numbers are not finite"
     return f"its numbers are larger than {limit:.2g}"
+
+
+def _within(found: Tensor, limit: float) -> bool:
+    if not found.numel():
+        return True
+    if not found.is_contiguous():  # but it may be in another order, as convolutions are
+        found = found.permute(sorted(range(found.dim()), key=found.stride, reverse=True))
+    if found.is_contiguous() and found.dtype == torch.float32 and found.device.type == "cpu":
+        return bool(all_within(found.reshape(-1).numpy(), limit))
+    least, most = torch.aminmax(found)
+    return -limit <= float(least) and float(most) <= limit
 
 
 def unknown(value: Tree) -> str:

@@ -55,6 +55,7 @@ class Blocks:
             and side.privacy is None
             and not side.remembers
         )
+        self._length = 0  # of a plain reply's packet, which depends on the model alone; 0: not known yet
         parameters = sum(shape.numel() for shape in side.task.shapes.values())
         self._size = max(1, min(LARGEST_BLOCK, LARGEST_STACK // parameters))
 
@@ -94,7 +95,9 @@ class Blocks:
             trained = method.local.train_block(side.task, starts, block, work.round, self._threads)
         weight = torch.from_numpy(block.counts).double()
         reply = Reply(ModelUpdate(trained.change), weight, {"train_loss": trained.losses})
-        down, up = sum(length for _, _, length in mail), len(mail) * Packet(row(reply, 0)).nbytes
+        if not self._length:
+            self._length = Packet(row(reply, 0)).nbytes
+        down, up = sum(length for _, _, length in mail), len(mail) * self._length
         seconds = time.perf_counter() - started
         message = sent[0] if alike else _differing(sent)
         return Delivery(cohort.ids, work.version, message, reply, "", down, up, seconds, stacked=True)
