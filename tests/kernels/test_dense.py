@@ -65,8 +65,9 @@ def solve(problem, **options):
     change, losses = np.full(out.size, np.nan, np.float32), np.full(problem.clients, np.nan)
     plan, start, x, y, *schedule, lr = problem
     with np.errstate(invalid="ignore"):
-        train(plan, start, out, change, x, y, *schedule, lr, losses, **options)
+        sound = train(plan, start, out, change, x, y, *schedule, lr, losses, **options)
         assert np.array_equal(change, by_tensor(plan, out - start), equal_nan=True)
+        assert np.array_equal(sound, np.isfinite(np.square(out - start)).all(1))
     return out, losses
 
 

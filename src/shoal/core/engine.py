@@ -49,6 +49,7 @@ class Delivery(NamedTuple):
     bytes_up: int
     seconds: float
     stacked: bool = False
+    sound: bool = False  # whether this engine, which made it, has seen that its numbers are finite and small
 
     def singles(self) -> Iterator[Delivery]:
         """The same, client by client."""

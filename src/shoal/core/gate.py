@@ -36,7 +36,7 @@ class Like(NamedTuple):
 class Some(NamedTuple):
     """Any of these tensors may be there, and no others."""
 
-    of: Mapping[str, Tree]
+    of: dict[str, Tree]
 
 
 class Gate:
@@ -44,7 +44,7 @@ class Gate:
 
     def __init__(self, method: Method, task: Task, samples: Mapping[int, int], version: Version) -> None:
         self._method, self._task, self._samples, self._version = method, task, samples, version
-        self._seen: set[int] = set()
+        self._ids, self._seen = tuple(samples), set[int]()
         self._opens = overridden(method, Method, "received")
         self._sent: Tree = None  # the last message, and what is expected in return
         self._templates: Mapping[str, Tree] = {}
@@ -81,22 +81,32 @@ class Gate:
         clients, reply = delivery.clients, delivery.reply
         if not delivery.stacked or delivery.reason or reply is None or self._opens:
             return False
-        new = set(clients)
-        strange = len(new) < len(clients) or not new <= self._samples.keys() or not new.isdisjoint(self._seen)
-        if strange or delivery.version != self._version:
+        if delivery.version != self._version or not self._new(clients):
             return False
         weights = [] if reply.weight is None else reply.weight.tolist()
-        if weights != [self._samples[client] for client in clients] or 0 in weights:
+        if weights != list(map(self._samples.__getitem__, clients)) or 0 in weights:
             return False
         sent = message_for(delivery.sent, 0)
-        if contents(sent, reply, self._expected(sent), len(clients)):
+        if contents(sent, reply, self._expected(sent), len(clients), look=not delivery.sound):
             return False
-        self._seen |= new
+        self._seen.update(clients)
         return True
 
+    def _new(self, clients: tuple[int, ...]) -> bool:
+        """Whether all are in the cohort, and none has answered yet."""
+        if clients == self._ids and not self._seen:  # all at once
+            return True
+        named = set(clients)
+        return len(named) == len(clients) and named <= self._samples.keys() and named.isdisjoint(self._seen)
 
-def contents(sent: Tree, reply: Reply, expected: Mapping[str, Tree], clients: int = 0) -> str:
-    """Why a payload is refused: that of so many clients at once, or of one for 0; empty if it is not."""
+
+def contents(
+    sent: Tree, reply: Reply, expected: Mapping[str, Tree], clients: int = 0, *, look: bool = True
+) -> str:
+    """Why a payload is refused: that of so many clients at once, or of one for 0; empty if it is not.
+
+    `look = False` says that somebody has looked at its numbers.
+    """
     payload = reply.payload
     names = getattr(payload, "_fields", ())
     for name in expected:
@@ -108,9 +118,9 @@ def contents(sent: Tree, reply: Reply, expected: Mapping[str, Tree], clients: in
         return unknown(payload)
     for name, value in zip(names, payload, strict=True):
         if name in expected:
-            reason = mismatch(value, expected[name], name, clients)
+            reason = mismatch(value, expected[name], name, clients, look)
         elif name == "update" and "model" in getattr(sent, "_fields", ()):
-            reason = mismatch(value, sent.model, name, clients)
+            reason = mismatch(value, sent.model, name, clients, look)
         else:
             reason = unknown(value)
         if reason:
@@ -144,15 +154,15 @@ def _scalar(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def mismatch(found: Tree, wanted: Tree, name: str, clients: int = 0) -> str:
+def mismatch(found: Tree, wanted: Tree, name: str, clients: int = 0, look: bool = True) -> str:
     """How a tree differs from what is wanted; empty if it does not."""
     if isinstance(wanted, Tensor):
-        return _tensor(found, Like(tuple(wanted.shape), wanted.dtype), name, clients)
+        return _tensor(found, wanted.shape, wanted.dtype, look, -math.inf, name, clients)
     if isinstance(wanted, Like):
-        return _tensor(found, wanted, name, clients)
+        return _tensor(found, *wanted, name, clients)
     partial = isinstance(wanted, Some)
     names = wanted.of if isinstance(wanted, Some) else wanted
-    if isinstance(names, Mapping):
+    if isinstance(names, dict):
         if not isinstance(found, dict):
             return f"its {name} is a {type(found).__name__}, not tensors by name"
         lacking = [key for key in names if key not in found and not partial]
@@ -166,25 +176,33 @@ def mismatch(found: Tree, wanted: Tree, name: str, clients: int = 0) -> str:
         labels = getattr(wanted, "_fields", range(len(wanted)))
         pairs = [(f, w, f"{name}.{label}") for f, w, label in zip(found, wanted, labels, strict=True)]
     for one, other, path in pairs:
-        reason = mismatch(one, other, path, clients)
+        reason = mismatch(one, other, path, clients, look)
         if reason:
             return reason
     return ""
 
 
-def _tensor(found: Any, wanted: Like, name: str, clients: int) -> str:
+def _tensor(
+    found: Any,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    finite: bool,
+    least: float,
+    name: str,
+    clients: int,
+) -> str:
     if not isinstance(found, Tensor):
         return f"its {name} is a {type(found).__name__}, not a tensor"
-    shape = (clients, *wanted.shape) if clients else wanted.shape
-    if tuple(found.shape) != shape:
-        return f"its {name} has the shape {tuple(found.shape)}, not {shape}"
+    shape = (clients, *shape) if clients else shape
+    if found.shape != shape:
+        return f"its {name} has the shape {tuple(found.shape)}, not {tuple(shape)}"
+    if found.dtype != dtype:
+        return f"its {name} is {_named(found.dtype)}, not {_named(dtype)}"
     if found.layout != torch.strided or found.is_meta:
         return f"its {name} is no plain tensor"
-    if found.dtype != wanted.dtype:
-        return f"its {name} is {_named(found.dtype)}, not {_named(wanted.dtype)}"
-    if found.numel() and wanted.least > -math.inf and float(found.min()) < wanted.least:
-        return f"its {name} is below {wanted.least:g}"
-    return magnitude(found) if wanted.finite and found.is_floating_point() else ""
+    if least > -math.inf and found.numel() and float(found.min()) < least:
+        return f"its {name} is below {least:g}"
+    return magnitude(found) if finite and found.is_floating_point() else ""
 
 
 def _named(dtype: torch.dtype) -> str:

@@ -77,6 +77,7 @@ class TrainedBlock(NamedTuple):
     change: Weights
     steps: np.ndarray  # [clients] int64
     losses: Tensor  # [clients] float32
+    sound: bool  # whether the solver has seen that no change is too large for the gate
 
     def single(self, position: int) -> Trained:
         """That of the client at `position`."""

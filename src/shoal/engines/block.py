@@ -100,7 +100,9 @@ class Blocks:
         down, up = sum(length for _, _, length in mail), len(mail) * self._length
         seconds = time.perf_counter() - started
         message = sent[0] if alike else _differing(sent)
-        return Delivery(cohort.ids, work.version, message, reply, "", down, up, seconds, stacked=True)
+        return Delivery(
+            cohort.ids, work.version, message, reply, "", down, up, seconds, stacked=True, sound=trained.sound
+        )
 
     # ---- clients that do something of their own before and after
 

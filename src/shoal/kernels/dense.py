@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import float32, float64, int64
+from numba import boolean, float32, float64, int64
 from torch import nn
 
 from shoal.kernels.jit import given, kernel
@@ -86,7 +86,7 @@ _SIGNATURE = int64(
     given(float32, 2), given(int64, 1), given(float32, 1),  # x, labels, targets
     given(int64, 1), given(int64, 1), given(int64, 1),  # index, step_ptr, client_ptr
     given(float32, 1), float64, float64, float64, given(float32, 2),  # lr, momentum, decay, mu, shift
-    float64[::1],  # losses
+    float64[::1], boolean[::1],  # losses, sound
 )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def _train(
     first: int, last: int, sizes: np.ndarray, loss: int, start: np.ndarray, out: np.ndarray,
     change: np.ndarray, x: np.ndarray, labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
-    mu: float, shift: np.ndarray, losses: np.ndarray,
+    mu: float, shift: np.ndarray, losses: np.ndarray, sound: np.ndarray,
 ) -> int:  # fmt: skip
     """See `train`. Returns 0, or 1 + the first step without samples or with one that x does not have."""
     batch = np.int64(1)
@@ -123,7 +123,7 @@ def _train(
             forward(net, work, rows.size)
             total += batch_loss(loss, work.values, heads, stride, labels, targets, rows, work.slopes, top)
             backward(net, work, rows.size, rule, step == begin, origin, extra)
-        unpack(net, work.params, origin, client, len(out), out[client], change)
+        sound[client] = unpack(net, work.params, origin, client, len(out), out[client], change)
         losses[client] = total / max(end - begin, 1)
     return 0
 
@@ -158,8 +158,8 @@ def train(
     mu: float = 0.0,
     shift: np.ndarray | None = None,
     spread: Spread = _at_once,
-) -> None:
-    """Train C clients by stochastic gradient descent.
+) -> np.ndarray:
+    """Train C clients by stochastic gradient descent. Returns [C] bool: whether each change can be squared.
 
     A step of a client: `g = dloss + mu*(w - w_start) + weight_decay*w + shift`, `v = momentum*v + g` (`v = g`
     in the first step), `w -= lr*v`.
@@ -192,6 +192,7 @@ def train(
     _check("x", x, (len(y), plan.sizes[0]))
     _check("lr", lr, (clients,))
     _check("losses", losses, (clients,))
+    sound = np.zeros(clients, np.bool_)
     _check("shift", shift, (clients, params) if len(shift) else (0, 0))
     _check_pointers("client_ptr", client_ptr, clients, len(step_ptr) - 1)
     _check_pointers("step_ptr", step_ptr, len(step_ptr) - 1, len(index))
@@ -202,7 +203,7 @@ def train(
             raise ValueError(f"clients {first} to {last} are not among {clients}")
         bad = _train(
             first, last, sizes, plan.loss, start, out, change, x, labels, targets,
-            index, step_ptr, client_ptr, lr, momentum, weight_decay, mu, shift, losses,
+            index, step_ptr, client_ptr, lr, momentum, weight_decay, mu, shift, losses, sound,
         )  # fmt: skip
         if bad:
             raise ValueError(
@@ -210,6 +211,7 @@ def train(
             )
 
     spread(some, clients)
+    return sound
 
 
 def _check(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from shoal.kernels.jit import Flag, Index, inner
 from shoal.kernels.tiles import LANES
 
+SQUARABLE = np.float32(np.sqrt(np.finfo(np.float32).max))  # larger numbers have infinite squares
 BAND = 32  # rows of weights that are read for the layer below and then updated while still in the cache
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -116,27 +117,33 @@ def _pad(y: np.ndarray, yo: Index, stride: Index, x: np.ndarray, xo: Index, n: I
 def unpack(
     net: Net, params: np.ndarray, origin: np.ndarray, client: Index, clients: Index,
     flat: np.ndarray, change: np.ndarray,
-) -> None:  # fmt: skip
+) -> Flag:  # fmt: skip
     """The inverse of `pack`, and how far the parameters went from their origin.
 
-    In `change` the rows of all clients for one matrix or bias lie together.
+    In `change` the rows of all clients for one matrix or bias lie together. Returns whether all of it is
+    finite, and so are its squares: to look at it now costs nothing.
     """
     at = 0
+    sound: Flag = True
     for layer in range(net.weights.size):
         wide, out = net.sizes[layer], net.sizes[layer + 1]
         place = clients * at + client * out * wide
         for o in range(out):
             row = params[net.weights[layer] + o * net.strides[layer] :][:wide]
-            _leave(row, origin[at : at + wide], flat[at : at + wide], change[place : place + wide])
+            sound &= _leave(row, origin[at : at + wide], flat[at : at + wide], change[place : place + wide])
             at, place = at + wide, place + wide
         place = clients * at + client * out
         bias = params[net.biases[layer] : net.biases[layer] + out]
-        _leave(bias, origin[at : at + out], flat[at : at + out], change[place : place + out])
+        sound &= _leave(bias, origin[at : at + out], flat[at : at + out], change[place : place + out])
         at += out
+    return sound
 
 
 @inner
-def _leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> None:
+def _leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
+    strange = False
     for i in range(row.size):
         flat[i] = row[i]
         change[i] = row[i] - origin[i]
+        strange |= not abs(change[i]) <= SQUARABLE
+    return not strange

@@ -45,7 +45,7 @@ def train(
     shifts = _shifts(starts)
     out, losses = torch.empty(clients, params), np.empty(clients)
     change = torch.empty(clients * params)
-    dense.train(
+    sound = dense.train(
         task.dense,
         begin.numpy(),
         out.numpy(),
@@ -68,6 +68,7 @@ def train(
         Weights(_unflat_rows(change, task), {}),
         np.diff(block.client_ptr),
         torch.from_numpy(losses).float(),
+        bool(sound.all()),
     )
 
 
