@@ -1,7 +1,7 @@
 """All that one derives from, fills slots with or calls when one extends Shoal, in one place."""
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, Weighting, moved
-from shoal.aggregators.averaging import Averaged, Averaging
+from shoal.aggregators.averaging import Averaged, Averaging, AveragingMethod
 from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix
 from shoal.aggregators.mean import Mean, WeightedSum
 from shoal.core.attack import Attack, Knows, altered, in_unison, target, with_target
@@ -38,6 +38,7 @@ __all__ = [
     "Attack",
     "Averaged",
     "Averaging",
+    "AveragingMethod",
     "Axes",
     "Batch",
     "Codec",

@@ -13,6 +13,7 @@ from torch import Tensor
 from shoal.aggregators.aggregator import Aggregator, Weighting, moved
 from shoal.core.method import Axes
 from shoal.core.task import Task
+from shoal.core.training import Training, check_training
 from shoal.core.types import Acc, Cohort, Metrics, Moment, PerClient, Reply, Weights
 from shoal.server.optimizer import ServerOptimizer
 
@@ -79,3 +80,25 @@ def client_weights(weighting: Weighting, reply: Reply) -> Tensor:
     """How much each of the stacked replies of a block counts."""
     assert reply.weight is not None
     return torch.ones_like(reply.weight) if weighting == "uniform" else reply.weight
+
+
+class AveragingMethod(Training):
+    """Half of a method whose clients send an update of the model: its slots, and what they assume."""
+
+    weights: Weighting
+    aggregator: Aggregator
+    server: ServerOptimizer
+
+    @property
+    def averaging(self) -> Averaging:
+        """The server's slots."""
+        return Averaging(self.aggregator, self.server, self.weights)
+
+    def check(self, task: Task, axes: Axes) -> None:
+        """See `Method`."""
+        check_training(self.local, self.terms, task)
+        self.averaging.check(task, axes)
+
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
+        """See `Method`."""
+        return {"update": sent.model}

@@ -15,19 +15,17 @@ Departures: none. A client that never took part starts with the initial values o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
-from shoal.aggregators.averaging import Averaged, Averaging
+from shoal.aggregators.averaging import Averaged, AveragingMethod
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
 from shoal.core.key import Key
-from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Course, Start, Training, check_training
+from shoal.core.training import Course, Start
 from shoal.core.tree import subtract
 from shoal.core.types import Acc, Cohort, Context, Metrics, ModelMessage, ModelUpdate, Moment, Reply, Weights
 from shoal.server.optimizer import ServerOptimizer
@@ -48,7 +46,7 @@ class FedBNState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedBN(Training):
+class FedBN(AveragingMethod):
     """Averages all but the BatchNorm layers, which every client keeps for itself."""
 
     local: Sgd = field(default_factory=Sgd)
@@ -57,38 +55,25 @@ class FedBN(Training):
     aggregator: Aggregator = field(default_factory=Mean)
     server: ServerOptimizer = field(default_factory=ServerSgd)
 
-    @property
-    def _averaging(self) -> Averaging:
-        return Averaging(self.aggregator, self.server, self.weights)
-
-    def check(self, task: Task, axes: Axes) -> None:
-        """See `Method`."""
-        check_training(self.local, self.terms, task)
-        self._averaging.check(task, axes)
-
     def init(self, task: Task, key: Key) -> FedBNState:
         """See `Method`."""
-        return FedBNState(self._averaging.init(shared_part(task, task.init(key))), not task.batch_norms)
+        return FedBNState(self.averaging.init(shared_part(task, task.init(key))), not task.batch_norms)
 
     def serve(self, state: FedBNState, cohort: Cohort) -> ModelMessage:
         """See `Method`."""
         return ModelMessage(state.model)
 
-    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
-        """See `Method`."""
-        return {"update": sent.model}
-
     def begin(self, state: FedBNState, cohort: Cohort) -> Acc:
         """See `Method`."""
-        return self._averaging.begin(state.averaged, cohort)
+        return self.averaging.begin(state.averaged, cohort)
 
     def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
         """See `Method`."""
-        return self._averaging.fold(acc, client, sent.model, reply.payload.update, reply)
+        return self.averaging.fold(acc, client, sent.model, reply.payload.update, reply)
 
     def finish(self, task: Task, state: FedBNState, acc: Acc, moment: Moment) -> tuple[FedBNState, Metrics]:
         """See `Method`."""
-        averaged, metrics = self._averaging.finish(task, state.averaged, acc, moment)
+        averaged, metrics = self.averaging.finish(task, state.averaged, acc, moment)
         return state._replace(averaged=averaged), metrics
 
     def model(self, state: FedBNState) -> Weights | None:

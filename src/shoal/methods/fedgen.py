@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
-from shoal.aggregators.averaging import Averaged, Averaging
+from shoal.aggregators.averaging import Averaged, AveragingMethod
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
@@ -46,7 +46,7 @@ from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Course, Start, Training, check_training
+from shoal.core.training import Course, Start, check_training
 from shoal.core.tree import stack, tree_map
 from shoal.core.types import Acc, Cohort, Context, Memory, Metrics, Moment, Reply, Weights
 from shoal.parts.generator import (
@@ -112,7 +112,7 @@ class FedGenAcc(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedGen(Training):
+class FedGen(AveragingMethod):
     """Distils the clients' models into a generator of features, and that into the clients."""
 
     local: Sgd = field(default_factory=Sgd)
@@ -144,14 +144,10 @@ class FedGen(Training):
             if value is not None and value < least:
                 raise SpecError(f"{name} must be at least {least}, got {value}")
 
-    @property
-    def _averaging(self) -> Averaging:
-        return Averaging(self.aggregator, self.server, self.weights)
-
     def check(self, task: Task, axes: Axes) -> None:
         """See `Method`."""
         check_training(self.local, self.terms, task)
-        self._averaging.check(task, axes)
+        self.averaging.check(task, axes)
         task.check_softmax("fedgen")
         task.check_head("fedgen")
 
@@ -162,7 +158,7 @@ class FedGen(Training):
         generator = new_generator(self.noise, task.classes, self.hidden, task.width, key.fold("generator"))
         generator = tree_map(lambda value: value.to(task.device), generator)
         learned = torch.zeros(task.classes, dtype=torch.bool, device=task.device)
-        averaged, adam = self._averaging.init(task.init(key)), Adam.fresh(generator.params)
+        averaged, adam = self.averaging.init(task.init(key)), Adam.fresh(generator.params)
         return FedGenState(averaged, generator, adam, learned, task.head_names)
 
     def dispatch(self, task: Task, state: FedGenState, cohort: Cohort, moment: Moment) -> FedGenMessage:
@@ -176,12 +172,12 @@ class FedGen(Training):
 
     def begin(self, state: FedGenState, cohort: Cohort) -> FedGenAcc:
         """See `Method`."""
-        return FedGenAcc(self._averaging.begin(state.averaged, cohort), state.head, ())
+        return FedGenAcc(self.averaging.begin(state.averaged, cohort), state.head, ())
 
     def fold(self, acc: FedGenAcc, client: int, sent: Any, reply: Reply) -> FedGenAcc:
         """See `Method`."""
         payload = reply.payload
-        average = self._averaging.fold(acc.average, client, sent.model, payload.update, reply)
+        average = self.averaging.fold(acc.average, client, sent.model, payload.update, reply)
         head = {name: sent.model.params[name] + payload.update.params[name] for name in acc.names}
         teacher = Teacher(client, head, payload.label_counts)
         return acc._replace(average=average, teachers=(*acc.teachers, teacher))
@@ -192,7 +188,7 @@ class FedGen(Training):
         """See `Method`."""
         if not acc.teachers:
             return state, {}
-        averaged, metrics = self._averaging.finish(task, state.averaged, acc.average, moment)
+        averaged, metrics = self.averaging.finish(task, state.averaged, acc.average, moment)
         teachers = sorted(acc.teachers, key=lambda teacher: teacher.client)
         counts = torch.stack([teacher.label_counts for teacher in teachers])
         heads = stack([teacher.head for teacher in teachers])

@@ -39,14 +39,12 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
-from shoal.aggregators.averaging import Averaged, Averaging, client_weight, client_weights
+from shoal.aggregators.averaging import Averaged, AveragingMethod, client_weight, client_weights
 from shoal.aggregators.mean import Mean
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Training, check_training
 from shoal.core.types import Acc, Cohort, Metrics, ModelMessage, Moment, PerClient, Reply, Weights
 from shoal.parts.mutation import (
     Granularity,
@@ -122,7 +120,7 @@ class FedQPAcc(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedQP(Training):
+class FedQP(AveragingMethod):
     """Sends each client a mutated model; mutations against the last step are projected away at random."""
 
     local: Sgd = field(default_factory=Sgd)
@@ -150,18 +148,9 @@ class FedQP(Training):
         if not 0 <= self.sigma < math.inf:
             raise SpecError(f"sigma must be >= 0, got {self.sigma:g}; 0.5 is usual")
 
-    @property
-    def _averaging(self) -> Averaging:
-        return Averaging(self.aggregator, self.server, self.weights)
-
-    def check(self, task: Task, axes: Axes) -> None:
-        """See `Method`."""
-        check_training(self.local, self.terms, task)
-        self._averaging.check(task, axes)
-
     def init(self, task: Task, key: Key) -> FedQPState:
         """See `Method`."""
-        averaged = self._averaging.init(task.init(key))
+        averaged = self.averaging.init(task.init(key))
         still = (0.0,) * len(layers(averaged.model.params, self.granularity))
         state = FedQPState(averaged, averaged.model.params, still, FIRST)
         _, momentum = self._odds(state, 2, 1)
@@ -181,23 +170,19 @@ class FedQP(Training):
         parts, key = layers(state.model.params, self.granularity), moment.key.fold("mutations")
         return ModelMessage(PerClient(Mutants(state.model, state.before, parts, state.norms, mutations, key)))
 
-    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
-        """See `Method`."""
-        return {"update": sent.model}
-
     def begin(self, state: FedQPState, cohort: Cohort) -> FedQPAcc:
         """See `Method`."""
-        return FedQPAcc(self._averaging.begin(state.averaged, cohort), cohort, {})
+        return FedQPAcc(self.averaging.begin(state.averaged, cohort), cohort, {})
 
     def fold(self, acc: FedQPAcc, client: int, sent: Any, reply: Reply) -> FedQPAcc:
         """See `Method`."""
-        average = self._averaging.fold(acc.average, client, sent.model, reply.payload.update, reply)
+        average = self.averaging.fold(acc.average, client, sent.model, reply.payload.update, reply)
         weights = {**acc.weights, client: client_weight(self.weights, reply)}
         return acc._replace(average=average, weights=weights)
 
     def fold_block(self, acc: FedQPAcc, clients: tuple[int, ...], sent: Any, reply: Reply) -> FedQPAcc:
         """See `Method`."""
-        average = self._averaging.fold_block(acc.average, clients, sent.model, reply.payload.update, reply)
+        average = self.averaging.fold_block(acc.average, clients, sent.model, reply.payload.update, reply)
         new = dict(zip(clients, client_weights(self.weights, reply).tolist(), strict=True))
         return acc._replace(average=average, weights={**acc.weights, **new})
 
@@ -207,7 +192,7 @@ class FedQP(Training):
         """See `Method`."""
         if not acc.weights:
             return state, {}
-        averaged, metrics = self._averaging.finish(task, state.averaged, acc.average, moment)
+        averaged, metrics = self.averaging.finish(task, state.averaged, acc.average, moment)
         plan, norms = self._plan(state, acc.cohort, moment), np.array(state.norms)
         parts = layers(averaged.model.params, self.granularity)
         turn = Turn.between(parts, averaged.model.params, state.model.params, state.before)  # line 12

@@ -15,19 +15,16 @@ Departures: as said, the method is ours. The paper's merging of subspaces and it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
-from shoal.aggregators.averaging import Averaged, Averaging
+from shoal.aggregators.averaging import Averaged, AveragingMethod
 from shoal.aggregators.mean import Mean
 from shoal.codecs.low_rank import LowRank, restored
 from shoal.core.key import Key
-from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Training, check_training
 from shoal.core.types import Acc, Cohort, Metrics, Moment, Reply, Setting
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
@@ -35,7 +32,7 @@ from shoal.solver.sgd import Sgd
 
 
 @dataclass(frozen=True)
-class FedSVD(Training):
+class FedSVD(AveragingMethod):
     """Averages updates of low rank."""
 
     rank: float = 0.25
@@ -48,34 +45,21 @@ class FedSVD(Training):
     def __post_init__(self) -> None:
         LowRank(self.rank)  # refuses a bad rank at once
 
-    @property
-    def _averaging(self) -> Averaging:
-        return Averaging(self.aggregator, self.server, self.weights)
-
-    def check(self, task: Task, axes: Axes) -> None:
-        """See `Method`."""
-        check_training(self.local, self.terms, task)
-        self._averaging.check(task, axes)
-
     def init(self, task: Task, key: Key) -> Averaged:
         """See `Method`."""
-        return self._averaging.init(task.init(key))
-
-    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
-        """See `Method`."""
-        return {"update": sent.model}
+        return self.averaging.init(task.init(key))
 
     def begin(self, state: Averaged, cohort: Cohort) -> Acc:
         """See `Method`."""
-        return self._averaging.begin(state, cohort)
+        return self.averaging.begin(state, cohort)
 
     def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
         """See `Method`."""
-        return self._averaging.fold(acc, client, sent.model, reply.payload.update, reply)
+        return self.averaging.fold(acc, client, sent.model, reply.payload.update, reply)
 
     def finish(self, task: Task, state: Averaged, acc: Acc, moment: Moment) -> tuple[Averaged, Metrics]:
         """See `Method`."""
-        return self._averaging.finish(task, state, acc, moment)
+        return self.averaging.finish(task, state, acc, moment)
 
     def upload(self, reply: Reply, setting: Setting) -> Reply:
         """See `Method`."""

@@ -29,14 +29,14 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Weighting, moved
-from shoal.aggregators.averaging import Averaged, Averaging
+from shoal.aggregators.averaging import Averaged, AveragingMethod
 from shoal.aggregators.mean import Mean, WeightedSum
 from shoal.core.data import Data
 from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Course, Start, Training, check_training
+from shoal.core.training import Course, Start, check_training
 from shoal.core.tree import subtract, zeros_like
 from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
 from shoal.server.optimizer import ServerOptimizer
@@ -81,7 +81,7 @@ class ScaffoldAcc(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scaffold(Training):
+class Scaffold(AveragingMethod):
     """Corrects client drift by control variates that clients and server keep."""
 
     local: Sgd = field(default_factory=Sgd)
@@ -90,14 +90,10 @@ class Scaffold(Training):
     aggregator: Aggregator = field(default_factory=Mean)
     server: ServerOptimizer = field(default_factory=ServerSgd)
 
-    @property
-    def _averaging(self) -> Averaging:
-        return Averaging(self.aggregator, self.server, self.weights)
-
     def check(self, task: Task, axes: Axes) -> None:
         """See `Method`."""
         check_training(self.local, self.terms, task)
-        self._averaging.check(task, axes)
+        self.averaging.check(task, axes)
         if not axes.codec.transparent:
             broken = "the server's control is no longer the mean of the clients'"
             warnings.warn(f"with a lossy codec {broken} in scaffold", stacklevel=2)
@@ -105,7 +101,7 @@ class Scaffold(Training):
     def init(self, task: Task, key: Key) -> ScaffoldState:
         """See `Method`."""
         model = task.init(key)
-        return ScaffoldState(self._averaging.init(model), zeros_like(model.params))
+        return ScaffoldState(self.averaging.init(model), zeros_like(model.params))
 
     def dispatch(self, task: Task, state: ScaffoldState, cohort: Cohort, moment: Moment) -> ScaffoldMessage:
         """See `Method`."""
@@ -117,19 +113,19 @@ class Scaffold(Training):
 
     def begin(self, state: ScaffoldState, cohort: Cohort) -> ScaffoldAcc:
         """See `Method`."""
-        average = self._averaging.begin(state.averaged, cohort)
+        average = self.averaging.begin(state.averaged, cohort)
         return ScaffoldAcc(average, WeightedSum.empty(), cohort.population)
 
     def fold(self, acc: ScaffoldAcc, client: int, sent: Any, reply: Reply) -> ScaffoldAcc:
         """See `Method`."""
-        average = self._averaging.fold(acc.average, client, sent.model, reply.payload.update, reply)
+        average = self.averaging.fold(acc.average, client, sent.model, reply.payload.update, reply)
         return acc._replace(average=average, control=acc.control.add(reply.payload.control_change, 1.0))
 
     def finish(
         self, task: Task, state: ScaffoldState, acc: ScaffoldAcc, moment: Moment
     ) -> tuple[ScaffoldState, Metrics]:
         """See `Method`."""
-        averaged, metrics = self._averaging.finish(task, state.averaged, acc.average, moment)  # line 16
+        averaged, metrics = self.averaging.finish(task, state.averaged, acc.average, moment)  # line 16
         change = {name: value / acc.population for name, value in acc.control.values.items()}
         control = moved(Weights(state.control, {}), Weights(change, {})).params  # line 17
         return ScaffoldState(averaged, control), metrics
