@@ -54,6 +54,7 @@ class Blocks:
             and side.codec.transparent
             and side.privacy is None
             and not side.remembers
+            and not side.forgiving  # where one client's error must not be everybody's
         )
         self._length = 0  # of a plain reply's packet, which depends on the model alone; 0: not known yet
         parameters = sum(shape.numel() for shape in side.task.shapes.values())
