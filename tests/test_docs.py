@@ -13,7 +13,6 @@ import tomli_w
 import typer
 
 import shoal
-from shoal import arena, compare
 from shoal.attacks import ATTACKS
 from shoal.cli import app
 from shoal.codecs import CODECS
@@ -24,11 +23,12 @@ from shoal.data.partitions import PARTITIONS
 from shoal.methods import METHODS
 from shoal.models import MODELS
 from shoal.overrides import with_method, with_settings
-from shoal.reproduce import EXPERIMENTS
-from shoal.reproduce.perform import chosen
 from shoal.selectors import SELECTORS
 from shoal.solver.sgd import Sgd
 from shoal.spec import Checkpoint, EngineSpec, Evaluate, Spec, from_table, load_table, to_table
+from shoal.study import arena, compare
+from shoal.study.reproduce import EXPERIMENTS
+from shoal.study.reproduce.perform import chosen
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(p.relative_to(ROOT) for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from shoal import Dataset
-from shoal.build import Setup, build
 from shoal.config import arguments
 from shoal.core.key import Key
 from shoal.loop import Progress, advance, start
 from shoal.methods import METHODS
-from shoal.runner import one_thread
+from shoal.runs.build import Setup, build
+from shoal.runs.runner import one_thread
 from shoal.spec import Spec, from_table
 
 KEY = Key.from_seed(7)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 
-from shoal.build import Setup, build
 from shoal.core.codec import Packet
 from shoal.core.collusion import Collusion
 from shoal.core.engine import TRAINING, Delivery, Engine, Memory
@@ -16,6 +15,7 @@ from shoal.core.outbox import Outbox
 from shoal.core.tree import from_bytes, to_bytes
 from shoal.core.types import Context
 from shoal.loop import Federation
+from shoal.runs.build import Setup, build
 from shoal.spec import Spec, dump_spec, from_table
 
 

@@ -3,7 +3,7 @@
 from shoal.core.data import Dataset
 from shoal.core.errors import SpecError, StageError
 from shoal.core.method import Method
-from shoal.runner import Result, resume, run
+from shoal.runs.runner import Result, resume, run
 from shoal.spec import Spec, dump_spec, load_spec
 
 __version__ = "0.1.0"

@@ -76,13 +76,13 @@ def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round
         )
         cohort, samples = _ordered(engine, cohort)
         legs = federation.method.legs(progress.state, cohort, moment._replace(key=key.fold("legs")))
-    walk = Walk(federation, progress, legs, samples, key, tally)
+    walk = RoundWalk(federation, progress, legs, samples, key, tally)
     engine.walk(walk)
     record = Round(cohort.ids, tally.down, tally.up, tuple(tally.rejected), tally.recorded())
     return walk.progress._replace(round=round + 1), record
 
 
-class Walk:
+class RoundWalk:
     """The legs of a round, one after another."""
 
     def __init__(

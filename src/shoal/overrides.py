@@ -6,9 +6,10 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
+from shoal.catalogues import CATALOGUES, METHOD
 from shoal.config import Catalogue, Table, arguments, choose
 from shoal.core.errors import SpecError
-from shoal.spec import CATALOGUES, METHOD, PARTS, TAGS
+from shoal.spec import PARTS, TAGS
 
 
 def with_settings(table: Table, settings: Iterable[str]) -> Table:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.catalogues import CATALOGUES
 from shoal.config import write
 from shoal.core.errors import SpecError
-from shoal.spec import CATALOGUES, Spec
+from shoal.spec import Spec
 
 PICTURES = (".png", ".svg", ".pdf")  # what can be drawn
 MOST_DRAWN = 1000  # clients; more would be thinner than a pixel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -11,14 +10,11 @@ from typing import Any, Literal, cast
 
 import tomli_w
 
-from shoal.aggregators import AGGREGATORS
 from shoal.aggregators.aggregator import Aggregator
-from shoal.attacks import ATTACKS
-from shoal.codecs import CODECS
+from shoal.catalogues import CATALOGUES, DATASET, METHOD, MODEL
 from shoal.codecs.raw import Raw
 from shoal.config import (
     MISSING,
-    Catalogue,
     Table,
     arguments,
     choose,
@@ -38,36 +34,12 @@ from shoal.core.method import Method, Recipe
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.task import LossName
-from shoal.core.term import Term
-from shoal.data import DATASETS
-from shoal.data.partitions import PARTITIONS, Dirichlet
-from shoal.evaluation import MetricName
-from shoal.methods import METHODS
+from shoal.data.partitions import Dirichlet
+from shoal.measures import MetricName
 from shoal.methods.fedavg import FedAvg
-from shoal.models import MODELS
-from shoal.privacy import PRIVACY
 from shoal.selectors import SELECTORS
 from shoal.selectors.uniform import Uniform
-from shoal.server import SERVERS
-from shoal.server.optimizer import ServerOptimizer
 from shoal.solver.sgd import Sgd
-from shoal.terms import TERMS
-
-METHOD = Catalogue("method", METHODS)
-DATASET = Catalogue("data set", DATASETS)
-MODEL = Catalogue("model", MODELS)
-CATALOGUES: dict[Any, Catalogue] = {
-    Method: METHOD,
-    Recipe: METHOD,
-    Partition: Catalogue("partition", PARTITIONS, tag="kind"),
-    Selector: Catalogue("selector", SELECTORS),
-    Codec: Catalogue("codec", CODECS),
-    Attack: Catalogue("attack", ATTACKS),
-    Privacy: Catalogue("privacy", PRIVACY),
-    Term: Catalogue("term", TERMS),
-    Aggregator: Catalogue("aggregator", AGGREGATORS),
-    ServerOptimizer: Catalogue("server optimizer", SERVERS),
-}
 
 PARTS = {
     "method": Method,
@@ -316,8 +288,3 @@ def load_spec(path: str | Path) -> Spec:
 def dump_spec(spec: Spec) -> str:
     """The spec as TOML, with every default written out."""
     return tomli_w.dumps(to_table(spec))
-
-
-def summary_line(constructor: Any) -> str:
-    """The first line of what a constructor says of itself."""
-    return (inspect.getdoc(constructor) or "").split("\n")[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -16,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.data.fetch import watched as watched_downloads
-from shoal.jobs import Job, crew, work
 from shoal.report.shades import Heat, Shade, colours
-from shoal.runner import Record, Watcher
+from shoal.runs.record import Record
+from shoal.runs.runner import Watcher
 
 
 def stderr() -> Console:
@@ -71,14 +70,6 @@ def bars() -> Iterator[Bars]:
         shown = Bars(progress)
         with watched_downloads(shown.download):
             yield shown
-
-
-def watched(title: str, jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
-    """Work on jobs with a bar for all of them; their answers by name."""
-    # processes first: a copy of a process whose other thread draws bars would copy its locks as well
-    with crew(jobs, folder) as workers, bars() as shown:
-        watch = shown.add(title, sum(job.spec.rounds for job in jobs))
-        return work(workers, jobs, folder, lambda rounds: watch({"round": rounds}))
 
 
 def _score(record: Mapping[str, Any]) -> str:

@@ -9,12 +9,12 @@ import pytest
 import torch
 from bench.tiny import tiny
 
-from shoal.bench.plain import Plain, Worker, flatten, initial, keep_memory, plan, shared, visit
-from shoal.bench.rope import rope
+from shoal.bench.plain import Plain, Trainer, flatten, initial, keep_memory, plan, shared, visit
+from shoal.bench.process_signal import rope
 from shoal.bench.workloads import Workload
 from shoal.data.embedded import mnist5k
 from shoal.loop import advance, start
-from shoal.runner import closing, one_thread
+from shoal.runs.runner import closing, one_thread
 
 DIGITS = Workload(
     "digits",
@@ -117,7 +117,7 @@ def test_momentum_is_that_of_torch():
     weights, total = flat.clone(), torch.empty_like(flat)
     made = visit(material, 0, 1.0, material.key.torch())
     with one_thread():
-        Worker(material, module, flat, weights).train([made], total)
+        Trainer(material, module, flat, weights).train([made], total)
         optimiser = torch.optim.SGD(twin.parameters(), lr=material.lr, momentum=material.momentum)
         for rows in torch.split(made.rows, made.sizes):
             optimiser.zero_grad()

@@ -6,12 +6,12 @@ from torch import nn
 
 from shoal.bench.partitions import PowerLaw
 from shoal.bench.workloads import GROUPS, WORKLOADS, named
-from shoal.build import deal
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.data.embedded import mnist5k
 from shoal.loop import advance, start
-from shoal.runner import closing, one_thread
+from shoal.runs.build import deal
+from shoal.runs.runner import closing, one_thread
 
 # name: clients, cohort, samples a client, batch, epochs, parameters
 EXPECTED = {

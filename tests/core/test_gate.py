@@ -99,7 +99,7 @@ def test_one_bad_reply_in_a_block_leaves_the_others():
 
 
 def test_templates():
-    wanted = {"a": Like((2,), torch.int64, least=0), "b": Some({"x": torch.zeros(1), "y": torch.zeros(2)})}
+    wanted = {"a": Like((2,), torch.int64, minimum=0), "b": Some({"x": torch.zeros(1), "y": torch.zeros(2)})}
     fine = {"a": torch.tensor([0, 3]), "b": {"y": torch.ones(2)}}
     assert mismatch(fine, wanted, "it") == ""
     assert "below 0" in mismatch({**fine, "a": torch.tensor([-1, 3])}, wanted, "it")

@@ -3,8 +3,8 @@ import torch
 from toy import KEY, blobs, spec
 
 from shoal import SpecError
-from shoal.build import Samples, load_dataset, make_task
 from shoal.core.types import Weights
+from shoal.runs.build import Samples, load_dataset, make_task
 
 
 def task_of(model, dataset="toy:blobs", **options):

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 from toy import KEY
 
-from shoal.kernels.swarm import FSI, PSO, Flock, Rule, advance, descend, squares
+from shoal.kernels.swarm import FSI, PSO, Flock, SwarmRule, advance, descend, squares
 
 WORDS = tuple(np.uint64(word) for word in KEY.fold("swarm").words)
 HUGE = float(np.finfo(np.float64).max)
 
 
 def fsi(w1=0.0, w2=1.0, w3=0.0, patience=5, forgives=False, largest=HUGE):
-    return Rule(FSI, w1, w2, w3, patience, forgives, largest)
+    return SwarmRule(FSI, w1, w2, w3, patience, forgives, largest)
 
 
 def flock(points, losses, step=1.0, velocities=0.0, candidates=None):
@@ -64,7 +64,7 @@ def test_the_motion_of_pso_by_hand():
     """The bests are at 1 and 5, the particles themselves at 2 and 4."""
     bests, places, speed = [[[1.0, 5.0]]], [[[2.0, 4.0]]], np.array([[[0.3, -0.7]]])
     swarm = flock(bests, [[9.0, 4.0]], velocities=speed, candidates=places)
-    move(swarm, Rule(PSO, 0.7, 1.5, 1.3, 1, False, 1.0), epoch=6, new=[[10.0, 4.0]])
+    move(swarm, SwarmRule(PSO, 0.7, 1.5, 1.3, 1, False, 1.0), epoch=6, new=[[10.0, 4.0]])
     r1, r2 = drawn(6, 0, (1, 1, 2)), drawn(6, 1, (1, 1, 2))
     expected = 0.7 * speed + 1.5 * r1 * (np.array(bests) - places) + 1.3 * r2 * (5.0 - np.array(places))
     np.testing.assert_allclose(swarm.velocities, expected, rtol=1e-15)
@@ -125,7 +125,7 @@ def test_velocities_and_step_sizes_stay_numbers():
 
 def test_a_classical_particle_beyond_all_numbers_comes_back():
     swarm = flock([[[1.0, 2.0]]], [[5.0, 6.0]], velocities=[[[1e308, 1.0]]], candidates=[[[1e308, 3.0]]])
-    move(swarm, Rule(PSO, 1.0, 0.0, 0.0, 1, False, 1.0))
+    move(swarm, SwarmRule(PSO, 1.0, 0.0, 0.0, 1, False, 1.0))
     assert swarm.candidates.tolist() == [[[1.0, 4.0]]]
 
 
@@ -151,7 +151,7 @@ def test_squares_of_enormous_points_are_infinite():
     assert not np.isnan(found).any()
 
 
-@pytest.mark.parametrize("rule", [fsi(), fsi(0.2, 0.4, 0.4), Rule(PSO, 0.7, 1.5, 1.5, 1, False, 1.0)])
+@pytest.mark.parametrize("rule", [fsi(), fsi(0.2, 0.4, 0.4), SwarmRule(PSO, 0.7, 1.5, 1.5, 1, False, 1.0)])
 def test_a_whole_run_is_its_epochs(rule):
     factors = triangles(3, 5)
     points = KEY.fold("start").numpy().random((5, 1, 7))

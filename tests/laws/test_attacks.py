@@ -8,12 +8,12 @@ from toy import KEY, NORMED, play, played, same, setup, spec
 from wire import over_the_wire
 
 from shoal.attacks import ATTACKS
-from shoal.build import build
 from shoal.core.engine import Work
 from shoal.core.tree import tensors, to_bytes
 from shoal.core.types import Cohort, Moment
 from shoal.loop import start
 from shoal.methods import METHODS
+from shoal.runs.build import build
 
 MOMENT = Moment(0, 0, True, KEY)
 EVERY = pytest.mark.parametrize("name", ATTACKS)
@@ -161,11 +161,13 @@ def test_what_attackers_hold_is_all_that_is_held():
 
 
 @pytest.mark.parametrize("name", ["sign_flip", "min_max"])
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "strangers:Chained", "strangers:ByLabel"])
+@pytest.mark.parametrize(
+    "method", ["fedavg", "scaffold", "protocol_probes:Chained", "protocol_probes:ByLabel"]
+)
 @pytest.mark.filterwarnings("ignore:with a lossy codec")
 def test_other_axes_keep_their_rules(name, method):
     """Clients with settings of their own, messages of their own, several legs, and a codec that remembers."""
-    changes = {"attack": attack(name), "selector": "strangers:Bits", "codec": "strangers:Grid"}
+    changes = {"attack": attack(name), "selector": "protocol_probes:Bits", "codec": "protocol_probes:Grid"}
     reference = ended(setup(method, **changes, engine={"mode": "serial"}))
     assert same(ended(setup(method, **changes, engine={"mode": "workers", "workers": 2})), reference)
     assert same(ended(over_the_wire(spec(method, **changes))), reference)

@@ -9,13 +9,13 @@ from toy import KEY, NORMED, play, same, setup, spec, table
 from wire import over_the_wire
 
 import shoal
-from shoal.build import as_method, build
 from shoal.core.engine import Work
 from shoal.core.errors import SpecError
 from shoal.core.tree import tensors
 from shoal.core.types import Cohort, Context, Moment, message_for
 from shoal.loop import advance, start
 from shoal.methods import METHODS
+from shoal.runs.build import as_method, build
 from shoal.spec import dump_spec, from_table, to_table
 
 MOMENT = Moment(1, 0, True, KEY)

@@ -8,12 +8,12 @@ import pytest
 from toy import NORMED, play, same, setup
 
 from shoal import StageError
-from shoal.build import as_method
 from shoal.core.method import Method
 from shoal.core.types import Moment
 from shoal.loop import advance, start
 from shoal.methods import METHODS
-from shoal.runner import one_thread
+from shoal.runs.build import as_method
+from shoal.runs.runner import one_thread
 
 EVERY = pytest.mark.parametrize("name", METHODS)
 KINDS = {

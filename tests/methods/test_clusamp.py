@@ -3,7 +3,6 @@ import pytest
 import torch
 from toy import KEY, play, played, same, setup, spec
 
-from shoal import compare
 from shoal.aggregators.averaging import Averaged
 from shoal.core.engine import Work
 from shoal.core.types import Cohort, ModelMessage, ModelUpdate, Moment, Reply, Weights
@@ -13,6 +12,7 @@ from shoal.overrides import with_method, with_settings
 from shoal.selectors.clustered import Clustered
 from shoal.selectors.uniform import All, Uniform
 from shoal.spec import from_table, to_table
+from shoal.study import compare
 
 SAMPLES = "the selector draws clients by their samples, and the mean counts these once more"
 MOMENT = Moment(0, 0, True, KEY)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hundred import Quadratics
+from quadratic_clients import Quadratics
 from toy import KEY, play, setup
 
 from shoal import SpecError

@@ -4,10 +4,10 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hundred import Quadratics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from quadratic_clients import Quadratics
 from scipy.optimize import nnls
 from toy import KEY, play, played, same, setup, table
 

@@ -10,7 +10,7 @@ import shoal
 from shoal.core.errors import SpecError
 from shoal.loop import advance, start
 from shoal.methods.fsi import Fsi
-from shoal.runner import one_thread
+from shoal.runs.runner import one_thread
 
 # of the intercept and the 13 features, as the paper's author printed them
 PAPER = [

@@ -9,7 +9,7 @@ from shoal.core.data import Dataset
 from shoal.core.errors import SpecError
 from shoal.loop import advance, start
 from shoal.methods.pso import Pso
-from shoal.runner import one_thread
+from shoal.runs.runner import one_thread
 
 CENTRE = [3.0, -2.0, 1.0, 0.5]
 

@@ -12,7 +12,7 @@ from toy import KEY, setup
 
 from shoal.loop import advance, start
 from shoal.parts.swarm import SwarmMessage
-from shoal.privacy.gaussian import Gaussian
+from shoal.privacy.gaussian import GaussianNoise
 
 TASK = {"dataset": "boston", "model": "linear"}
 
@@ -113,7 +113,7 @@ def test_one_sample_is_read_off_and_two_are_solved_for():
 @pytest.mark.parametrize("noise", [1.0, 100.0])
 def test_noise_on_the_losses_blurs_what_single_answers_reveal(noise):
     made = federation(404)
-    a, _ = revealed(answers(made, 7, questions(14), Gaussian(noise=noise)), 14)
+    a, _ = revealed(answers(made, 7, questions(14), GaussianNoise(noise=noise)), 14)
     x, _ = truth(made, 7)
     off = np.abs(a[-1] - x[0])
     assert 0.3 * noise < np.sqrt(np.mean(off**2)) < 5 * noise
@@ -121,7 +121,7 @@ def test_noise_on_the_losses_blurs_what_single_answers_reveal(noise):
 
 
 def test_small_clients_may_stay_silent():
-    made = federation(50, privacy={"name": "gaussian", "noise": 0.0, "least": 9})
+    made = federation(50, privacy={"name": "gaussian", "noise": 0.0, "min_samples": 9})
     silent = [client for client in range(50) if made.shards.count(client) < 9]
     assert silent
     assert not set(silent) & set(made.federation.engine.clients(0))

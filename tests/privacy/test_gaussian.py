@@ -5,14 +5,14 @@ from toy import KEY, play, same, setup, table
 import shoal
 from shoal import SpecError
 from shoal.core.types import ModelUpdate, Reply, Weights
-from shoal.privacy.gaussian import Gaussian
+from shoal.privacy.gaussian import GaussianNoise
 
 UPDATE = ModelUpdate(Weights({"w": torch.zeros(4000)}, {"seen": torch.tensor(3)}))
 REPLY = Reply(UPDATE, torch.tensor(5.0), {"train_loss": torch.tensor(1.0)})
 
 
 def test_noise_of_the_given_size_on_floating_numbers_only():
-    told = Gaussian(noise=2.0).protect(REPLY, KEY)
+    told = GaussianNoise(noise=2.0).protect(REPLY, KEY)
     assert float(told.payload.update.params["w"].std()) == pytest.approx(2.0, rel=0.05)
     assert abs(float(told.payload.update.params["w"].mean())) < 0.1
     assert told.payload.update.buffers["seen"] == 3
@@ -22,7 +22,7 @@ def test_noise_of_the_given_size_on_floating_numbers_only():
 
 
 def test_noise_comes_from_the_key():
-    one, again, other = (Gaussian(1.0).protect(REPLY, key) for key in (KEY, KEY, KEY.fold(1)))
+    one, again, other = (GaussianNoise(1.0).protect(REPLY, key) for key in (KEY, KEY, KEY.fold(1)))
     assert same(one.payload, again.payload)
     assert not same(one.payload, other.payload)
 
@@ -45,7 +45,7 @@ def test_every_mode_adds_the_same_noise(mode):
 
 
 def test_small_clients_stay_out():
-    made = setup(selector="all", privacy={"name": "gaussian", "noise": 0.0, "least": 30})
+    made = setup(selector="all", privacy={"name": "gaussian", "noise": 0.0, "min_samples": 30})
     large = [client for client in range(8) if made.shards.count(client) >= 30]
     assert 0 < len(large) < 8
     assert list(made.federation.engine.clients(0)) == large
@@ -55,8 +55,8 @@ def test_small_clients_stay_out():
 def test_bad_values():
     for fields, words in {
         ("noise", -1.0): "noise must be a standard deviation of at least 0, got -1",
-        ("least", -1): "least must be at least 0 samples, got -1",
-        ("least", 1000): "privacy.least = 1000, but no client holds more than",
+        ("min_samples", -1): "min_samples must be at least 0 samples, got -1",
+        ("min_samples", 1000): "privacy.min_samples = 1000, but no client holds more than",
     }.items():
         name, value = fields
         with pytest.raises(SpecError, match=words):

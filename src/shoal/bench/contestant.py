@@ -25,9 +25,10 @@ from shoal.bench.pfl import pfl
 from shoal.bench.plain import Plain, keep_memory
 from shoal.bench.usage import Meter, used
 from shoal.bench.workloads import Workload, named
-from shoal.directory import RunDirectory
 from shoal.loop import advance, start
-from shoal.runner import as_record, closing, one_thread
+from shoal.runs.directory import RunDirectory
+from shoal.runs.record import as_record
+from shoal.runs.runner import closing, one_thread
 from shoal.spec import EngineSpec, from_table, to_table
 
 UNJUDGED = {"accuracy": None, "loss": None}  # as in a round without an evaluation

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from shoal.bench.peers import Serve
-from shoal.bench.plain import Worker, flatten, initial, visit
+from shoal.bench.plain import Trainer, flatten, initial, visit
 from shoal.bench.workloads import Material, Workload, named
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -28,7 +28,7 @@ class Resident(NamedTuple):
     """What stays in a worker of Ray between messages."""
 
     material: Material
-    worker: Worker
+    worker: Trainer
     weights: Tensor  # what the worker starts from
     trained: Tensor
     generator: torch.Generator
@@ -44,7 +44,7 @@ def resident(name: str) -> Resident:
     flat = flatten(module)
     weights, trained = torch.empty_like(flat), torch.empty_like(flat)
     generator = material.key.fold("flower").torch()
-    return Resident(material, Worker(material, module, flat, weights), weights, trained, generator)
+    return Resident(material, Trainer(material, module, flat, weights), weights, trained, generator)
 
 
 def train(message: Any, context: Any) -> Any:

@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shoal.bench.rope import End, rope
+from shoal.bench.process_signal import End, rope
 from shoal.bench.workloads import Material
 from shoal.models.layers import Dropout
-from shoal.runner import one_thread
+from shoal.runs.runner import one_thread
 
 _MALLOPT = {-3: 1 << 25, -1: 1 << 30, -2: 1 << 26}  # mmap threshold, trim threshold, top pad: see malloc.h
 
@@ -43,7 +43,7 @@ def keep_memory() -> bool:
     return all(done)
 
 
-class Visit(NamedTuple):
+class ClientShare(NamedTuple):
     """One client's part in a round."""
 
     rows: Tensor  # [epochs * count] int64: its rows, in the order in which they are seen
@@ -51,7 +51,7 @@ class Visit(NamedTuple):
     share: float  # of the cohort's samples
 
 
-Round = list[list[Visit]]  # for each process
+Round = list[list[ClientShare]]  # for each process
 
 
 def plan(material: Material, round: int, processes: int) -> Round:
@@ -69,16 +69,16 @@ def plan(material: Material, round: int, processes: int) -> Round:
     return parts
 
 
-def visit(material: Material, client: int, share: float, generator: torch.Generator) -> Visit:
+def visit(material: Material, client: int, share: float, generator: torch.Generator) -> ClientShare:
     """A client's samples, in a new order every epoch."""
     rows = torch.from_numpy(material.shards.indices(client))
     orders = [rows[torch.randperm(len(rows), generator=generator)] for _ in range(material.epochs)]
     full, rest = divmod(len(rows), material.batch)
     sizes = [material.batch] * full + [rest] * (rest > 0)
-    return Visit(torch.cat(orders), sizes * material.epochs, share)
+    return ClientShare(torch.cat(orders), sizes * material.epochs, share)
 
 
-class Worker:
+class Trainer:
     """A resident model, and what it takes to train it on one client after another."""
 
     def __init__(self, material: Material, module: nn.Module, flat: Tensor, weights: Tensor) -> None:
@@ -86,7 +86,7 @@ class Worker:
         self._params = list(module.parameters())
         self._values = [param.detach() for param in self._params]  # the same memory, but outside of any graph
 
-    def train(self, visits: Sequence[Visit], total: Tensor) -> None:
+    def train(self, visits: Sequence[ClientShare], total: Tensor) -> None:
         """`total` becomes the sum of the clients' weights, each times its share."""
         total.zero_()
         for visit in visits:
@@ -122,7 +122,7 @@ class Plain:
         self._material, self._module = material, module
         self._weights, self._totals = shared(flat.numel()), [shared(flat.numel()) for _ in range(processes)]
         self._weights.copy_(flat)
-        self._worker = Worker(material, module, flat, self._weights)
+        self._worker = Trainer(material, module, flat, self._weights)
         self._orders = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")  # the first round, how many
         self._end: End | None = None
         if processes == 2:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from shoal.build import deal
+from shoal.catalogues import MODEL
 from shoal.config import Catalogue, arguments, choose, unknown
 from shoal.core.data import Shards
 from shoal.core.errors import SpecError
@@ -17,8 +17,9 @@ from shoal.core.key import Key
 from shoal.core.selector import Selector
 from shoal.core.types import Moment
 from shoal.methods.fedavg import FedAvg
+from shoal.runs.build import deal
 from shoal.solver.sgd import Sgd
-from shoal.spec import MODEL, Spec, from_table
+from shoal.spec import Spec, from_table
 
 
 class Material(NamedTuple):

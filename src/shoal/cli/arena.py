@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal import arena as ring
 from shoal.attacks import ATTACKS
 from shoal.cli.options import JsonFlag, SetOption, free_folder, interruptible, numbers
-from shoal.directory import REPORT, to_json, write_whole
 from shoal.report.runs import flatten, varying
 from shoal.report.shades import Heat
+from shoal.runs.directory import REPORT, to_json, write_whole
 from shoal.spec import load_table, to_table
+from shoal.study import arena as ring
 from shoal.terminal import show_heat, stdout
 
 RESULT = "arena.json"

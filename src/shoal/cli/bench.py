@@ -9,8 +9,8 @@ import typer
 
 from shoal.cli.options import JsonFlag
 from shoal.core.errors import SpecError
-from shoal.directory import to_json
 from shoal.picture import PICTURES
+from shoal.runs.directory import to_json
 from shoal.terminal import show_table, stderr
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+from shoal.catalogues import CATALOGUES, DATASET, METHOD, MODEL
 from shoal.cli.options import JsonFlag
 from shoal.config import MISSING, Catalogue, arguments, write
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec
 from shoal.core.selector import Selector
-from shoal.directory import to_json
-from shoal.spec import CATALOGUES, DATASET, METHOD, MODEL, summary_line
+from shoal.runs.directory import to_json
 from shoal.terminal import show_table
 
 LISTS: dict[str, Catalogue] = {
@@ -49,3 +50,8 @@ def _fields(entry: Callable[..., Any]) -> dict[str, Any]:
 
 def _told(fields: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {to_json(value)}" for name, value in fields.items())
+
+
+def summary_line(constructor: Any) -> str:
+    """The first line of what a constructor says of itself."""
+    return (inspect.getdoc(constructor) or "").split("\n")[0]

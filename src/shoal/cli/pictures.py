@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from shoal.build import deal
 from shoal.cli.options import JsonFlag, SetOption, SpecFile
 from shoal.core.errors import SpecError
 from shoal.data import label_matrix
-from shoal.directory import to_json
 from shoal.overrides import with_settings
 from shoal.picture import MOST_DRAWN, PICTURES, draw_partition
 from shoal.report.runs import read_runs
+from shoal.runs.build import deal
+from shoal.runs.directory import to_json
 from shoal.spec import from_table, load_table
 from shoal.terminal import stdout
 

@@ -9,11 +9,11 @@ import typer
 
 from shoal.cli.options import JsonFlag, interruptible
 from shoal.core.errors import SpecError
-from shoal.directory import REPORT, to_json
+from shoal.runs.directory import REPORT, to_json
 from shoal.terminal import show_table, stderr, stdout
 
 if TYPE_CHECKING:
-    from shoal.reproduce.experiment import Table
+    from shoal.study.reproduce.experiment import Table
 
 
 def reproduce(
@@ -33,8 +33,8 @@ def reproduce(
 
     The same command goes on where it was stopped.
     """
-    from shoal.reproduce import EXPERIMENTS  # matplotlib is slow to import
-    from shoal.reproduce.perform import chosen, perform
+    from shoal.study.reproduce import EXPERIMENTS  # matplotlib is slow to import
+    from shoal.study.reproduce.perform import chosen, perform
 
     if name is None:
         if out is not None:
@@ -58,7 +58,7 @@ def reproduce(
 
 
 def _list(json: bool) -> None:
-    from shoal.reproduce import EXPERIMENTS
+    from shoal.study.reproduce import EXPERIMENTS
 
     if json:
         entries = {

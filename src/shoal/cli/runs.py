@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from shoal import compare as comparison
 from shoal.cli.options import JsonFlag, OutFolder, SetOption, SpecFile, free_folder, interruptible, numbers
 from shoal.config import Table
-from shoal.directory import REPORT, RunDirectory, to_json
 from shoal.overrides import with_method, with_settings
 from shoal.report.runs import read_run
 from shoal.report.table import Stat, comparison_rows, shown_columns, stat_text
-from shoal.runner import resume as resume_run
-from shoal.runner import run as run_spec
+from shoal.runs.directory import REPORT, RunDirectory, to_json
+from shoal.runs.runner import resume as resume_run
+from shoal.runs.runner import run as run_spec
 from shoal.spec import from_table, load_table
+from shoal.study import compare as comparison
 from shoal.terminal import bars, show_table, stderr, stdout
 
 SHORT_TITLES = {  # of the columns that fit into a terminal

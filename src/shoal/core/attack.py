@@ -56,10 +56,10 @@ class Attack(ABC):  # noqa: B024  # each attack overrides the half it needs
     def members(self, population: int, key: Key) -> frozenset[int]:
         """Who attacks."""
         if self.attackers is not None:
-            strangers = [client for client in self.attackers if client >= population]
-            if strangers:
+            unknown = [client for client in self.attackers if client >= population]
+            if unknown:
                 raise SpecError(
-                    f"[attack] there is no client {strangers[0]} to attack; ids are 0 to {population - 1}"
+                    f"[attack] there is no client {unknown[0]} to attack; ids are 0 to {population - 1}"
                 )
             return frozenset(self.attackers)
         fraction = USUAL if self.fraction is None else self.fraction

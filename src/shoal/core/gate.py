@@ -30,7 +30,7 @@ class Like(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
     finite: bool = True  # False: `fold` looks at its numbers itself
-    least: float = -math.inf  # that its numbers may be
+    minimum: float = -math.inf  # that its numbers may be
 
 
 class Some(NamedTuple):
@@ -187,7 +187,7 @@ def _tensor(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     finite: bool,
-    least: float,
+    minimum: float,
     name: str,
     clients: int,
 ) -> str:
@@ -200,8 +200,8 @@ def _tensor(
         return f"its {name} is {_named(found.dtype)}, not {_named(dtype)}"
     if found.layout != torch.strided or found.is_meta:
         return f"its {name} is no plain tensor"
-    if least > -math.inf and found.numel() and float(found.min()) < least:
-        return f"its {name} is below {least:g}"
+    if minimum > -math.inf and found.numel() and float(found.min()) < minimum:
+        return f"its {name} is below {minimum:g}"
     return magnitude(found) if finite and found.is_floating_point() else ""
 
 
@@ -226,8 +226,8 @@ def _within(found: Tensor, limit: float) -> bool:
         found = found.permute(sorted(range(found.dim()), key=found.stride, reverse=True))
     if found.is_contiguous() and found.dtype == torch.float32 and found.device.type == "cpu":
         return bool(all_within(found.reshape(-1).numpy(), limit))
-    least, most = torch.aminmax(found)
-    return -limit <= float(least) and float(most) <= limit
+    minimum, most = torch.aminmax(found)
+    return -limit <= float(minimum) and float(most) <= limit
 
 
 def unknown(value: Tree) -> str:

@@ -11,7 +11,7 @@ from shoal.core.types import Reply
 class Privacy(ABC):
     """Acts on a reply before anything leaves the client: after an attack's lie, before codecs and factors."""
 
-    least: int  # samples: a client with fewer takes no part, because sums over few samples hide little
+    min_samples: int  # samples: a client with fewer takes no part, because sums over few samples hide little
 
     @abstractmethod
     def protect(self, reply: Reply, key: Key) -> Reply:

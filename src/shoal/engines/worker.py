@@ -30,7 +30,7 @@ class Slot(NamedTuple):
     outward: mmap.mmap
 
 
-class Job(NamedTuple):
+class Errand(NamedTuple):
     """What goes through the pipe for one client."""
 
     slot: int
@@ -44,7 +44,7 @@ class Job(NamedTuple):
     data: bytes | None  # message and memory, where they do not fit into the slot
 
 
-class Done(NamedTuple):
+class Returned(NamedTuple):
     """What comes back through the pipe."""
 
     slot: int
@@ -68,30 +68,30 @@ def serve(
     number, letter = 0, None
     with contextlib.suppress(EOFError, OSError):
         while True:
-            job: Job = pipe.recv()
+            job: Errand = pipe.recv()
             if job.letter and job.letter != number:
                 number, letter = job.letter, from_buffer(memoryview(box))
             pipe.send(_do(side, letter, slots[job.slot], job))
     os._exit(0)
 
 
-def _do(side: ClientSide, letter: Tree, slot: Slot, job: Job) -> Done:
+def _do(side: ClientSide, letter: Tree, slot: Slot, job: Errand) -> Returned:
     try:
         message, memory = from_buffer(memoryview(slot.inward if job.data is None else bytearray(job.data)))
         context = Context(job.round, job.leg, job.setting, job.key)
         packet = Packet(letter if job.letter else message)
         visit = side.visit(job.verb, job.client, memory or side.fresh(), packet, context)
         if visit.answer is None:
-            return Done(job.slot, 0, reason=visit.reason)
+            return Returned(job.slot, 0, reason=visit.reason)
         kept = visit.memory if side.remembers and job.verb in TRAINING else None
         parcel = (kept, visit.answer.content)
         length = nbytes(parcel)
         if length > len(slot.outward):
-            return Done(job.slot, length, to_bytes(parcel))
+            return Returned(job.slot, length, to_bytes(parcel))
         into_buffer(parcel, memoryview(slot.outward))
-        return Done(job.slot, length)
+        return Returned(job.slot, length)
     except SpecError as error:
-        return Done(job.slot, 0, error=str(error), curable=True)
+        return Returned(job.slot, 0, error=str(error), curable=True)
     except Exception as error:
         trace = "".join(traceback.format_exception(error))
-        return Done(job.slot, 0, error=f"{error}\n\nIn the worker process:\n{trace}")
+        return Returned(job.slot, 0, error=f"{error}\n\nIn the worker process:\n{trace}")

@@ -33,7 +33,7 @@ from shoal.core.tree import from_buffer, into_buffer, nbytes, to_bytes, tree_map
 from shoal.core.types import Cohort, PerClient, Tree
 from shoal.engines.memory import MemoryStore
 from shoal.engines.serial import delivered
-from shoal.engines.worker import Done, Job, Slot, serve
+from shoal.engines.worker import Errand, Returned, Slot, serve
 
 IN_HAND = 2  # clients that a worker has at once: one in work, and one that waits before or after
 SPARE = 2**20  # bytes of a slot beyond what is expected to lie in it
@@ -121,7 +121,7 @@ class Exchange:
         self._pool, self._work, self._cohort, self._key = pool, work, cohort, key
         self._outbox = outbox
         self._waiting = deque(range(len(cohort.ids)))
-        self._arrived: dict[int, tuple[Worker, Done]] = {}
+        self._arrived: dict[int, tuple[Worker, Returned]] = {}
         self._died: set[int] = set()
         self._began: dict[int, float] = {}
         self._letter = self._post() if shared and cohort.ids else 0
@@ -169,7 +169,7 @@ class Exchange:
         else:
             data = to_bytes(parcel)
         setting, key = dict(self._cohort.setting(position)), self._key.fold("client", client)
-        job = Job(
+        job = Errand(
             slot, self._letter, client, self._work.verb, self._work.round, self._work.leg, setting, key, data
         )
         worker.hand[slot] = position
@@ -185,7 +185,7 @@ class Exchange:
         for pipe in wait(list(pipes)):
             worker = pipes[pipe]  # type: ignore[index]
             try:
-                done: Done = worker.pipe.recv()
+                done: Returned = worker.pipe.recv()
             except (EOFError, OSError):
                 self._bury(worker)
                 continue
@@ -209,7 +209,7 @@ class Exchange:
                 )
             self._died.add(lost[0])
 
-    def _read(self, position: int, worker: Worker, done: Done) -> Delivery:
+    def _read(self, position: int, worker: Worker, done: Returned) -> Delivery:
         pool, client = self._pool, self._cohort.ids[position]
         _, sent, down = self._outbox[position]
         visit = Visit(pool.side.fresh(), None, done.reason)

@@ -22,7 +22,7 @@ from torch import nn
 from shoal.kernels.jit import given, kernel
 from shoal.kernels.layout import copy, make_net, make_work, pack, unpack
 from shoal.kernels.losses import CROSS_ENTROPY, ONE_VERSUS_ALL, SQUARED_ERROR, batch_loss
-from shoal.kernels.passes import Rule, backward, forward
+from shoal.kernels.passes import StepRule, backward, forward
 
 LOSS_CODES = {
     "cross_entropy": CROSS_ENTROPY,
@@ -108,7 +108,7 @@ def _train(
         origin = start[client if start.shape[0] > 1 else 0]
         extra = shift[client] if shift.shape[0] else origin
         shifted = shift.shape[0] > 0 and np.any(extra)  # zeros are no shift
-        rule = Rule(lr[client], np.float32(momentum), np.float32(weight_decay), np.float32(mu), shifted)
+        rule = StepRule(lr[client], np.float32(momentum), np.float32(weight_decay), np.float32(mu), shifted)
         pack(net, origin, work.params)
         begin, end = client_ptr[client], client_ptr[client + 1]
         total = 0.0

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
 # scalars in kernels, as the type checker sees them
@@ -38,7 +39,12 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     """
 
     def compiled(function: Function) -> Function:
-        made: Function = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+        compile = numba.njit(signature, cache=True, nogil=True, error_model="numpy")
+        try:
+            made: Function = compile(function)
+        except (AttributeError, ImportError):  # kept by another version of Shoal, whose names are gone
+            FunctionCache(function).flush()  # type: ignore[no-untyped-call]
+            made = compile(function)
         if sum(made.stats.cache_misses.values()):  # type: ignore[attr-defined]
             _announce()
         return made

@@ -25,10 +25,12 @@ class Net(NamedTuple):
     strides: np.ndarray  # [layers + 1] sizes, rounded up to whole vectors
     weights: np.ndarray  # [layers] where the matrix of a layer begins among the padded parameters
     biases: np.ndarray  # [layers]
-    values: np.ndarray  # [layers + 1] where the values of a layer begin, in `Work.values` and `Work.slopes`
+    values: (
+        np.ndarray
+    )  # [layers + 1] where the values of a layer begin, in the values and slopes of a `Workspace`
 
 
-class Work(NamedTuple):
+class Workspace(NamedTuple):
     """The arrays that training happens in."""
 
     params: np.ndarray
@@ -56,7 +58,7 @@ def make_net(sizes: np.ndarray, batch: Index) -> Net:
 
 
 @inner
-def make_work(net: Net, batch: Index, momentum: Flag) -> Work:
+def make_work(net: Net, batch: Index, momentum: Flag) -> Workspace:
     """Zeros of the right sizes."""
     params = net.biases[-1] + net.strides[-1]
     values = net.values[-1] + batch * net.strides[-1]
@@ -66,7 +68,7 @@ def make_work(net: Net, batch: Index, momentum: Flag) -> Work:
     one = _zeros(np.int64(1))
     one[0] = _ONE
     speed = _zeros(params if momentum else np.int64(0))
-    return Work(_zeros(params), speed, _zeros(values), _zeros(values), _zeros(BAND * widest), one)
+    return Workspace(_zeros(params), speed, _zeros(values), _zeros(values), _zeros(BAND * widest), one)
 
 
 @inner

@@ -1,6 +1,6 @@
 """The summed loss of many logistic models at once: two-class cross-entropy, stable or as its author wrote it.
 
-Most of the time goes into the products of samples and models. Samples go in groups of four, and features
+Most of the time goes into the products of samples and models. SampleSet go in groups of four, and features
 that are 0 in all four, as most of a picture is, are left out: that is twice as fast as a dense product
 here. Exponentials are a polynomial, so that vector code computes them, and the logarithms of 64 samples
 are one logarithm of a product.
@@ -27,8 +27,8 @@ _LOG2_E, _LN2_HIGH, _LN2_LOW = 1 / math.log(2), 6.93147180369123816490e-01, 1.90
 _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = (1 / math.factorial(n) for n in range(2, 14))
 
 
-class Samples(NamedTuple):
-    """Samples in groups of four, the last one filled up with samples of zeros."""
+class SampleSet(NamedTuple):
+    """SampleSet in groups of four, the last one filled up with samples of zeros."""
 
     starts: np.ndarray  # [groups + 1] int64: where the features of each group begin
     features: np.ndarray  # [all] int64: those that are not 0 in the whole group
@@ -37,11 +37,11 @@ class Samples(NamedTuple):
 
 
 _SAMPLES = types.NamedTuple(  # type: ignore[no-untyped-call]
-    (int64[::1], int64[::1], float64[:, ::1], int64[::1]), Samples
+    (int64[::1], int64[::1], float64[:, ::1], int64[::1]), SampleSet
 )
 
 
-def grouped(x: np.ndarray, labels: np.ndarray) -> Samples:
+def grouped(x: np.ndarray, labels: np.ndarray) -> SampleSet:
     """The samples x [samples, features] float64, without what is 0."""
     groups = -(-len(x) // _GROUP)
     padded = np.zeros((groups * _GROUP, x.shape[1]))
@@ -49,7 +49,7 @@ def grouped(x: np.ndarray, labels: np.ndarray) -> Samples:
     tiles = padded.reshape(groups, _GROUP, x.shape[1])
     group, features = np.nonzero(np.any(tiles, 1))
     starts = np.searchsorted(group, np.arange(groups + 1))
-    return Samples(starts, features.copy(), tiles[group, :, features], labels.copy())
+    return SampleSet(starts, features.copy(), tiles[group, :, features], labels.copy())
 
 
 @emitted
@@ -118,13 +118,13 @@ def _shifted(z: np.ndarray, product: np.ndarray) -> None:
 
 
 @inner
-def _four(samples: Samples, at: Index) -> tuple[float, float, float, float]:
+def _four(samples: SampleSet, at: Index) -> tuple[float, float, float, float]:
     v = samples.values[at]
     return v[0], v[1], v[2], v[3]
 
 
 @inner
-def _multiply(samples: Samples, group: Index, points: np.ndarray, z: np.ndarray) -> None:
+def _multiply(samples: SampleSet, group: Index, points: np.ndarray, z: np.ndarray) -> None:
     """z [4, models]: what the models of points [features + 1, models], the last row the bias, say of a group.
 
     Four features at a time, because otherwise reading and writing the sums is most of the work.
@@ -153,7 +153,7 @@ def _multiply(samples: Samples, group: Index, points: np.ndarray, z: np.ndarray)
 
 
 @kernel(float64[:, ::1](_SAMPLES, given(float64, 3), boolean))
-def entropies(samples: Samples, points: np.ndarray, shifted: bool) -> np.ndarray:
+def entropies(samples: SampleSet, points: np.ndarray, shifted: bool) -> np.ndarray:
     """[problems, particles]: the losses at points [features + 1, problems, particles], summed over samples.
 
     A sample is of class 1 in the problem of its label and of class 0 in all others; class 1 costs at z what

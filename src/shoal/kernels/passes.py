@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.jit import Flag, Index, Real, inner
-from shoal.kernels.layout import BAND, Net, Work, clear
+from shoal.kernels.layout import BAND, Net, Workspace, clear
 from shoal.kernels.tiles import LANES, TALL, make_dot, make_outer
 
 _CHUNK = 64  # samples that are gone through together: their values stay in the cache, their pages in the TLB
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
-class Rule(NamedTuple):
+class StepRule(NamedTuple):
     """How a client descends."""
 
     rate: Real
@@ -26,7 +26,7 @@ class Rule(NamedTuple):
 
 
 @inner
-def plain(rule: Rule) -> Flag:
+def plain(rule: StepRule) -> Flag:
     """Whether a step only subtracts the gradient. By value, so that mu = 0 is the same as no mu."""
     extras = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO or rule.shifted
     return not extras
@@ -91,7 +91,7 @@ def _dots(
 
 
 @inner
-def forward(net: Net, work: Work, batch: Index) -> None:
+def forward(net: Net, work: Workspace, batch: Index) -> None:
     """Fill in the values of all layers; those of the input are there."""
     layers = net.weights.size
     for layer in range(layers):
@@ -134,7 +134,13 @@ def _accumulate(
 
 @inner
 def backward(
-    net: Net, work: Work, batch: Index, rule: Rule, fresh: Flag, origin: np.ndarray, shift: np.ndarray
+    net: Net,
+    work: Workspace,
+    batch: Index,
+    rule: StepRule,
+    fresh: Flag,
+    origin: np.ndarray,
+    shift: np.ndarray,
 ) -> None:
     """Update the parameters from the slopes of the outputs. `fresh` says that this is the first step."""
     none, one = np.int64(0), np.int64(1)  # literal numbers would each be compiled for
@@ -177,7 +183,7 @@ def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index) -> None:
 
 @inner
 def _descend_bias(
-    net: Net, work: Work, layer: Index, batch: Index, rule: Rule, fresh: Flag, origin: np.ndarray,
+    net: Net, work: Workspace, layer: Index, batch: Index, rule: StepRule, fresh: Flag, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
 ) -> None:  # fmt: skip
     """The same for a bias: a row whose input is always 1."""
@@ -193,7 +199,7 @@ def _descend_bias(
 
 @inner
 def _descend(
-    work: Work, at: Index, from_: Index, count: Index, rule: Rule, fresh: Flag, origin: np.ndarray,
+    work: Workspace, at: Index, from_: Index, count: Index, rule: StepRule, fresh: Flag, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
 ) -> None:  # fmt: skip
     """One step of `count` parameters at `at`, given their gradient at `from_`, as torch's SGD does it."""

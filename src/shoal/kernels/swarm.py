@@ -22,7 +22,7 @@ BLOCK = 1024  # epochs that share a key
 _LARGEST = np.finfo(np.float64).max
 
 
-class Rule(NamedTuple):
+class SwarmRule(NamedTuple):
     """How a swarm moves: which formula, and its numbers."""
 
     kind: int
@@ -47,7 +47,7 @@ class Flock(NamedTuple):
 
 _CUBE, _PLANE = float64[:, :, ::1], float64[:, ::1]
 _NUMBERS = (int64, float64, float64, float64, int64, boolean, float64)
-_RULE = types.NamedTuple(_NUMBERS, Rule)  # type: ignore[no-untyped-call]
+_RULE = types.NamedTuple(_NUMBERS, SwarmRule)  # type: ignore[no-untyped-call]
 _ARRAYS = (_CUBE, _CUBE, _CUBE, _PLANE, float64[::1], int64[::1])
 _FLOCK = types.NamedTuple(_ARRAYS, Flock)  # type: ignore[no-untyped-call]
 _KEY = types.UniTuple(uint64, 2)  # type: ignore[no-untyped-call]
@@ -72,7 +72,7 @@ def _draw(key: tuple[Word, Word], epoch: Index, which: Index, numbers: np.ndarra
 
 
 @inner
-def _paced(rule: Rule, step: float, fails: Index, better: bool) -> tuple[float, Index]:
+def _paced(rule: SwarmRule, step: float, fails: Index, better: bool) -> tuple[float, Index]:
     """The step size and the failures after an epoch that found a better best, or did not."""
     if better:
         return min(2 * step, rule.largest), 0 if rule.forgives else fails
@@ -83,7 +83,7 @@ def _paced(rule: Rule, step: float, fails: Index, better: bool) -> tuple[float, 
 
 @inner
 def _fly(
-    rule: Rule, step: float, best: float, particles: np.ndarray, velocities: np.ndarray,
+    rule: SwarmRule, step: float, best: float, particles: np.ndarray, velocities: np.ndarray,
     candidates: np.ndarray, r1: np.ndarray, r2: np.ndarray,
 ) -> None:  # fmt: skip
     """New velocities and candidates of one coordinate. Loops are short of arrays, to be vectorised.
@@ -128,7 +128,7 @@ def _scratch(flock: Flock) -> _Scratch:
 
 @inner
 def _step(
-    rule: Rule, key: tuple[Word, Word], epoch: Index, flock: Flock, known: np.ndarray, new: np.ndarray,
+    rule: SwarmRule, key: tuple[Word, Word], epoch: Index, flock: Flock, known: np.ndarray, new: np.ndarray,
     scratch: _Scratch,
 ) -> None:  # fmt: skip
     """See `advance`."""
@@ -172,7 +172,7 @@ def _check(flock: Flock) -> None:
 
 @kernel(types.void(_RULE, _KEY, int64, _FLOCK, _PLANE, _PLANE))
 def advance(
-    rule: Rule, key: tuple[Word, Word], epoch: int, flock: Flock, known: np.ndarray, new: np.ndarray
+    rule: SwarmRule, key: tuple[Word, Word], epoch: int, flock: Flock, known: np.ndarray, new: np.ndarray
 ) -> None:
     """Take in the losses of the candidates, and make the next.
 
@@ -218,7 +218,7 @@ def squares(factor: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 @kernel(types.void(_RULE, _KEY, int64, int64, _FLOCK, _CUBE, boolean[::1]))
 def descend(
-    rule: Rule, key: tuple[Word, Word], epoch: int, legs: int, flock: Flock, factors: np.ndarray,
+    rule: SwarmRule, key: tuple[Word, Word], epoch: int, legs: int, flock: Flock, factors: np.ndarray,
     strange: np.ndarray,
 ) -> None:  # fmt: skip
     """`legs` epochs of a regression whose clients' losses are `squares(factor, ...)`.

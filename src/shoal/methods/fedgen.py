@@ -167,7 +167,7 @@ class FedGen(AveragingMethod):
 
     def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
         """See `Method`."""
-        counts = Like((task.classes,), torch.int64, least=0)
+        counts = Like((task.classes,), torch.int64, minimum=0)
         return {"update": sent.model, "label_counts": counts}
 
     def begin(self, state: FedGenState, cohort: Cohort) -> FedGenAcc:

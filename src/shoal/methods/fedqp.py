@@ -81,7 +81,7 @@ class FedQPState(NamedTuple):
         return self.averaged.model
 
 
-class Plan(NamedTuple):
+class QpPlan(NamedTuple):
     """What is sent in a round."""
 
     mutations: Mutations
@@ -201,14 +201,14 @@ class FedQP(AveragingMethod):
         after = FedQPState(averaged, state.model.params, tuple(turn.norms.tolist()), momentum)
         return after, {**metrics, **plan.metrics(norms)}
 
-    def _plan(self, state: FedQPState, cohort: Cohort, moment: Moment) -> Plan:
+    def _plan(self, state: FedQPState, cohort: Cohort, moment: Moment) -> QpPlan:
         """The mutations of a round: the same whenever it is asked for."""
         key, clients = moment.key.fold("mutations"), len(cohort.ids)
         p, momentum = self._odds(state, clients, moment.round)
         backward = self._acceleration(moment.round) - 1
         drawn = self._shape.draw(clients, self._sizes(state), backward, key)
         coins = key.fold("coins").numpy().random(drawn.along.shape) < p
-        return Plan(where_moved(projected(drawn, coins), np.array(state.norms)), momentum)
+        return QpPlan(where_moved(projected(drawn, coins), np.array(state.norms)), momentum)
 
     def _odds(self, state: FedQPState, clients: int, round: int) -> tuple[float, float]:
         """p, and the effective momentum that it leads to."""

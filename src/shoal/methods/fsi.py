@@ -31,7 +31,7 @@ import numpy as np
 from shoal.core.errors import SpecError
 from shoal.core.types import Metrics
 from shoal.parts.landscape import LossForm
-from shoal.parts.swarm import FSI, Rule, Swarm, SwarmState
+from shoal.parts.swarm import FSI, Swarm, SwarmRule, SwarmState
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class Fsi(Swarm):
         return 0.0 if abs(rest) < 1e-12 else rest
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> SwarmRule:
         """See `Swarm`."""
         largest = float(np.finfo(np.float64).max if self.alpha_max is None else self.alpha_max)
-        return Rule(FSI, self.w1, self.w2, self.mutation, self.patience, self.reset_on_success, largest)
+        return SwarmRule(FSI, self.w1, self.w2, self.mutation, self.patience, self.reset_on_success, largest)
 
     @property
     def first_step(self) -> float:

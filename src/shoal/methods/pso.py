@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from shoal.core.errors import SpecError
 from shoal.parts.landscape import LossForm
-from shoal.parts.swarm import PSO, Rule, Swarm
+from shoal.parts.swarm import PSO, Swarm, SwarmRule
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,6 @@ class Pso(Swarm):
                 raise SpecError(f"{name} must be >= 0, got {value:g}; 0.7298, 1.49618 and 1.49618 are usual")
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> SwarmRule:
         """See `Swarm`."""
-        return Rule(PSO, self.inertia, self.c1, self.c2, 1, False, 1.0)
+        return SwarmRule(PSO, self.inertia, self.c1, self.c2, 1, False, 1.0)

@@ -10,7 +10,7 @@ from shoal.models.shapes import image, outputs
 
 def lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
     """LeNet-like: two 5x5 convolutions, three linear layers (62,006 parameters on CIFAR-10)."""
-    channels, height, width = image("lenet", shape, least=16)
+    channels, height, width = image("lenet", shape, min_side=16)
     flat = 16 * _lenet_side(height) * _lenet_side(width)
     return chain(
         conv1=nn.Conv2d(channels, 6, 5),
@@ -34,7 +34,7 @@ def _lenet_side(side: int) -> int:
 
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """McMahan's CNN: two padded 5x5 convolutions, 512 hidden units (1,663,370 parameters on MNIST)."""
-    channels, height, width = image("cnn", shape, least=4)
+    channels, height, width = image("cnn", shape, min_side=4)
     return chain(
         conv1=nn.Conv2d(channels, 32, 5, padding=2),
         relu1=nn.ReLU(),
@@ -51,7 +51,7 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def cnn_pfl(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Two 3x3 convolutions with dropout, Xavier-uniform weights (1,626,442 parameters on CIFAR-10)."""
-    channels, height, width = image("cnn_pfl", shape, least=6)
+    channels, height, width = image("cnn_pfl", shape, min_side=6)
     module = chain(
         conv1=nn.Conv2d(channels, 32, 3),
         relu1=nn.ReLU(),
@@ -73,7 +73,7 @@ def cnn_pfl(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def cnn6(shape: tuple[int, ...], classes: int) -> nn.Module:
     """SITUA-CQ's six-layer CNN with dropout (1,341,226 parameters on CIFAR-10)."""
-    channels, height, width = image("cnn6", shape, least=8)
+    channels, height, width = image("cnn6", shape, min_side=8)
     return chain(
         conv1=nn.Conv2d(channels, 32, 3, padding=1),
         relu1=nn.ReLU(),

@@ -13,14 +13,14 @@ from shoal.models.shapes import image, outputs
 
 def resnet18(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch") -> nn.Module:
     """ResNet-18 for small images: 3x3 stem, no first pool (11,173,962 parameters at 10 classes)."""
-    channels, _, _ = image("resnet18", shape, least=1)
+    channels, _, _ = image("resnet18", shape, min_side=1)
     stem = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
     return _resnet18(stem, nn.Identity(), norm, outputs("resnet18", classes))
 
 
 def resnet18_imagenet(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch") -> nn.Module:
     """ResNet-18 for large images: 7x7 stem of stride 2, max pool (11,181,642 parameters at 10 classes)."""
-    channels, _, _ = image("resnet18_imagenet", shape, least=1)
+    channels, _, _ = image("resnet18_imagenet", shape, min_side=1)
     stem = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
     pool = nn.MaxPool2d(3, stride=2, padding=1)
     return _resnet18(stem, pool, norm, outputs("resnet18_imagenet", classes))

@@ -14,12 +14,13 @@ def features(name: str, shape: tuple[int, ...]) -> int:
     return prod(shape)
 
 
-def image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
-    """(channels, height, width) of one sample; `least` is the smallest side that survives the pools."""
-    if len(shape) == 3 and min(shape[1:]) >= least and shape[0] >= 1:
+def image(name: str, shape: tuple[int, ...], min_side: int) -> tuple[int, int, int]:
+    """(channels, height, width) of one sample; `min_side` is the smallest side that survives the pools."""
+    if len(shape) == 3 and min(shape[1:]) >= min_side and shape[0] >= 1:
         return shape[0], shape[1], shape[2]
-    wanted = f"images of at least {least} x {least}" if least > 1 else "images (channels, height, width)"
-    raise SpecError(f"{name} needs {wanted}, got {shape}; {_cure(shape, least)}")
+    smallest = f"images of at least {min_side} x {min_side}"
+    wanted = smallest if min_side > 1 else "images (channels, height, width)"
+    raise SpecError(f"{name} needs {wanted}, got {shape}; {_cure(shape, min_side)}")
 
 
 def outputs(name: str, classes: int) -> int:
@@ -29,8 +30,8 @@ def outputs(name: str, classes: int) -> int:
     return classes or 1
 
 
-def _cure(shape: tuple[int, ...], least: int) -> str:
-    if len(shape) == 2 and min(shape) >= least:  # a grey image that lacks its channel
+def _cure(shape: tuple[int, ...], min_side: int) -> str:
+    if len(shape) == 2 and min(shape) >= min_side:  # a grey image that lacks its channel
         return f"reshape to {(1, *shape)}, or use linear or mlp"
     if len(shape) == 3 and min(shape[1:]) >= 4:  # 4 is what the two pools of `cnn` need
         return "use cnn or resnet18"

@@ -12,7 +12,7 @@ _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # width, convolutio
 
 def vgg16(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch") -> nn.Module:
     """VGG-16 with a single linear layer (14,728,266 parameters on CIFAR-10 with batch norm)."""
-    channels, _, _ = image("vgg16", shape, least=32)
+    channels, _, _ = image("vgg16", shape, min_side=32)
     layers: dict[str, nn.Module] = {}
     for stage, (width, depth) in enumerate(_STAGES, start=1):
         for place in range(1, depth + 1):

@@ -29,7 +29,7 @@ from shoal.core.method import Axes, Method
 from shoal.core.task import Task
 from shoal.core.tree import all_finite
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
-from shoal.kernels.swarm import FSI, PSO, Flock, Rule, advance, descend
+from shoal.kernels.swarm import FSI, PSO, Flock, SwarmRule, advance, descend
 from shoal.parts.landscape import (
     Landscape,
     LossForm,
@@ -41,7 +41,17 @@ from shoal.parts.landscape import (
 )
 from shoal.solver.compiled import in_threads
 
-__all__ = ["FSI", "PSO", "Rule", "Swarm", "SwarmAcc", "SwarmMessage", "SwarmReply", "SwarmState", "counted"]
+__all__ = [
+    "FSI",
+    "PSO",
+    "Swarm",
+    "SwarmAcc",
+    "SwarmMessage",
+    "SwarmReply",
+    "SwarmRule",
+    "SwarmState",
+    "counted",
+]
 
 LARGEST_SWARM = 2**30  # bytes of all particles
 
@@ -97,7 +107,7 @@ class Swarm(Method):
 
     @property
     @abstractmethod
-    def rule(self) -> Rule:
+    def rule(self) -> SwarmRule:
         """How particles move."""
 
     @property

@@ -1,6 +1,6 @@
 """What protects clients, by name."""
 
 from shoal.core.privacy import Privacy
-from shoal.privacy.gaussian import Gaussian
+from shoal.privacy.gaussian import GaussianNoise
 
-PRIVACY: dict[str, type[Privacy]] = {"gaussian": Gaussian}
+PRIVACY: dict[str, type[Privacy]] = {"gaussian": GaussianNoise}

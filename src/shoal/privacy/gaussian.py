@@ -1,4 +1,4 @@
-"""Gaussian noise on everything that a client answers."""
+"""GaussianNoise noise on everything that a client answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.core.types import Reply
 
 
 @dataclass(frozen=True)
-class Gaussian(Privacy):
+class GaussianNoise(Privacy):
     """Adds normal noise to every number of a reply's payload; small clients stay out.
 
     The noise is not matched to a sensitivity, so it proves no (epsilon, delta): it blurs what repeated
@@ -24,13 +24,13 @@ class Gaussian(Privacy):
     """
 
     noise: float  # standard deviation
-    least: int = 0
+    min_samples: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise < math.inf:
             raise SpecError(f"noise must be a standard deviation of at least 0, got {self.noise:g}")
-        if self.least < 0:
-            raise SpecError(f"least must be at least 0 samples, got {self.least}")
+        if self.min_samples < 0:
+            raise SpecError(f"min_samples must be at least 0 samples, got {self.min_samples}")
 
     def protect(self, reply: Reply, key: Key) -> Reply:
         """See `Privacy`."""

@@ -10,7 +10,7 @@ from shoal.report.blocks import Cell, document, folded, heading, note, table, to
 from shoal.report.shades import Heat, Shade
 from shoal.report.table import NOTHING
 
-Cells = Sequence[Mapping[str, Any]]  # see `shoal.arena.cells`
+Cells = Sequence[Mapping[str, Any]]  # see `shoal.study.arena.cells`
 HARM = "mean under attack"
 
 

@@ -1,0 +1,43 @@
+"""All parts that a spec can name, by what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.aggregators import AGGREGATORS
+from shoal.aggregators.aggregator import Aggregator
+from shoal.attacks import ATTACKS
+from shoal.codecs import CODECS
+from shoal.config import Catalogue
+from shoal.core.attack import Attack
+from shoal.core.codec import Codec
+from shoal.core.data import Partition
+from shoal.core.method import Method, Recipe
+from shoal.core.privacy import Privacy
+from shoal.core.selector import Selector
+from shoal.core.term import Term
+from shoal.data import DATASETS
+from shoal.data.partitions import PARTITIONS
+from shoal.methods import METHODS
+from shoal.models import MODELS
+from shoal.privacy import PRIVACY
+from shoal.selectors import SELECTORS
+from shoal.server import SERVERS
+from shoal.server.optimizer import ServerOptimizer
+from shoal.terms import TERMS
+
+METHOD = Catalogue("method", METHODS)
+DATASET = Catalogue("data set", DATASETS)
+MODEL = Catalogue("model", MODELS)
+CATALOGUES: dict[Any, Catalogue] = {
+    Method: METHOD,
+    Recipe: METHOD,
+    Partition: Catalogue("partition", PARTITIONS, tag="kind"),
+    Selector: Catalogue("selector", SELECTORS),
+    Codec: Catalogue("codec", CODECS),
+    Attack: Catalogue("attack", ATTACKS),
+    Privacy: Catalogue("privacy", PRIVACY),
+    Term: Catalogue("term", TERMS),
+    Aggregator: Catalogue("aggregator", AGGREGATORS),
+    ServerOptimizer: Catalogue("server optimizer", SERVERS),
+}

@@ -1,0 +1,60 @@
+"""Measures of predictions: accuracy, F1, the area under the ROC curve, and how they spread over clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+MetricName = Literal["accuracy", "balanced_accuracy", "f1", "auc"]
+
+
+def measures(scores: np.ndarray, y: np.ndarray, metrics: Sequence[MetricName]) -> dict[str, float]:
+    """Accuracy and what else is asked for. Classes that the test set lacks do not count.
+
+    F1 and AUC are of the positive class where there are two classes, and the mean over classes otherwise.
+    A number that is not finite (AUC with one class only, a diverged model) stays so.
+    """
+    predicted = scores.argmax(1)
+    present = np.unique(y)
+    hits = predicted == y
+    found: dict[str, float] = {"accuracy": float(hits.mean())}
+    if "balanced_accuracy" in metrics:
+        found["balanced_accuracy"] = float(np.mean([hits[y == c].mean() for c in present]))
+    judged = [1] if scores.shape[1] == 2 else list(present)
+    if "f1" in metrics:
+        found["f1"] = float(np.mean([_f1(predicted == c, y == c) for c in judged]))
+    if "auc" in metrics:
+        found["auc"] = float(np.mean([auc(scores[:, c], y == c) for c in judged]))
+    return found
+
+
+def _f1(predicted: np.ndarray, true: np.ndarray) -> float:
+    marked = int(predicted.sum()) + int(true.sum())
+    return 2 * int((predicted & true).sum()) / marked if marked else 0.0
+
+
+def auc(scores: np.ndarray, true: np.ndarray) -> float:
+    """The chance that a positive sample scores higher than a negative one (ties count half)."""
+    positives, negatives = int(true.sum()), int((~true).sum())
+    if not positives or not negatives or not np.isfinite(scores).all():
+        return float("nan")
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(counts) - (counts - 1) / 2  # equal scores share the mean of their ranks
+    above = ranks[place][true].sum() - positives * (positives + 1) / 2
+    return float(above / (positives * negatives))
+
+
+def fairness(judged: Sequence[Mapping[str, Tensor]], measure: str) -> dict[str, float]:
+    """How the measure is spread over clients: mean, worst tenth (at least one client), deviation."""
+    values = np.sort([float(j[measure]) for j in judged])
+    worst = values if measure == "accuracy" else values[::-1]
+    tenth = max(1, len(values) // 10)
+    with np.errstate(invalid="ignore"):  # an infinite error has no deviation, and nobody needs to be warned
+        return {
+            f"mean_client_{measure}": float(values.mean()),
+            f"worst_client_{measure}": float(worst[:tenth].mean()),
+            f"client_{measure}_std": float(values.std()),
+        }

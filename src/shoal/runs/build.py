@@ -1,0 +1,249 @@
+"""From a spec to a federation that can run."""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from shoal.catalogues import DATASET, MODEL
+from shoal.config import arguments, choose
+from shoal.core.client import ClientData, ClientSide
+from shoal.core.data import Dataset, Shards
+from shoal.core.engine import Engine, stage
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.method import Axes, Method, Recipe
+from shoal.core.selector import Population
+from shoal.core.task import Task
+from shoal.data.client_data import Simulated
+from shoal.engines.local import LocalEngine, Mode, choose_mode, cores
+from shoal.kernels.dense import plan_of
+from shoal.loop import Federation
+from shoal.models import DEFAULT_LOSS
+from shoal.models.layers import batch_norms, last_linear, noise_shapes, own_dropout
+from shoal.runs.evaluation import Evaluator
+from shoal.spec import EngineSpec, Spec, TaskSpec
+
+
+class Setup(NamedTuple):
+    """A federation, and what its numbers are judged and drawn by."""
+
+    spec: Spec  # with what was left open decided
+    federation: Federation
+    dataset: Dataset
+    shards: Shards
+    side: ClientSide
+
+
+class Samples(NamedTuple):
+    """What a model must know of the samples that it will see: all that a server without data knows."""
+
+    name: str  # of the data set
+    shape: tuple[int, ...]  # of one
+    dtype: torch.dtype
+    classes: int
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Samples:
+        """Those of a data set."""
+        return cls(dataset.name, dataset.shape, dataset.x_train.dtype, dataset.classes)
+
+
+def build(spec: Spec) -> Setup:
+    """A simulation: all clients, and the server, on this machine."""
+    dataset, shards = deal(spec)
+    dataset = moved(dataset, spec.engine.device)
+    population = _population(spec, shards)
+    spec.selector.check(len(population))
+    _check_goal(spec, dataset.classes)
+    task = make_task(spec, Samples.of(dataset))
+    data = Simulated(dataset, shards, spec.seeds.key("partition", spec.seed).fold("holdings"))
+    key = spec.seeds.key("order", spec.seed)
+    attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
+    side = client_side(spec, task, data, attackers)
+    mode = resolve_mode(spec.engine, side, shards)
+    engine = LocalEngine(side, shards, mode, spec.engine.workers or cores(), population)
+    spec = replace(spec, engine=replace(spec.engine, mode=mode))
+    own = replace(task, root=data.root)  # clients have a task without the server's samples
+    federation = server_side(spec, own, engine, len(population))
+    return Setup(spec, federation, dataset, shards, side)
+
+
+def client_side(
+    spec: Spec, task: Task, data: ClientData, attackers: frozenset[int] = frozenset()
+) -> ClientSide:
+    """What a client needs: its data, and nobody else's."""
+    method = as_method(spec.method)
+    _check_batch(task, method)
+    return ClientSide(
+        task,
+        method,
+        spec.selector,
+        spec.codec,
+        data,
+        _model_key(spec),
+        Evaluator(),
+        spec.attack,
+        attackers,
+        spec.privacy,
+        forgiving=spec.faults.on_error == "refuse",
+    )
+
+
+def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Federation:
+    """What a server needs: no data, unless its task has some of its own."""
+    method = as_method(spec.method)
+    method.check(task, Axes(spec.selector, spec.codec, population))
+    remembers = method.remembers or spec.codec.remembers
+    key, model_key = spec.seeds.key("order", spec.seed), _model_key(spec)
+    return Federation(task, method, spec.selector, engine, key, model_key, remembers, spec.faults.min_replies)
+
+
+def _model_key(spec: Spec) -> Key:
+    """The key of initial values: server and clients draw the same."""
+    return spec.seeds.key("model", spec.seed).fold("init")
+
+
+def _population(spec: Spec, shards: Shards) -> Population:
+    """The clients that take part at all."""
+    everyone = range(len(shards))
+    if spec.privacy is None or not spec.privacy.min_samples:
+        return everyone
+    counts = shards.counts(everyone)
+    large = tuple(client for client in everyone if counts[client] >= spec.privacy.min_samples)
+    if not large:
+        raise SpecError(
+            f"privacy.min_samples = {spec.privacy.min_samples}, but no client holds more than {max(counts)} "
+            "samples; take a smaller number, or fewer clients"
+        )
+    return large
+
+
+def resolve_mode(engine: EngineSpec, side: ClientSide, shards: Shards) -> Mode:
+    """How the local engine visits clients."""
+    if engine.mode == "auto":
+        return "serial" if engine.device != "cpu" else choose_mode(side, shards)
+    return engine.mode
+
+
+def deal(spec: Spec) -> tuple[Dataset, Shards]:
+    """The data set, and who holds what of it."""
+    dataset = load_dataset(spec.task)
+    try:
+        key = spec.seeds.key("partition", spec.seed)
+        return dataset, spec.partition.split(dataset, key.fold("partition"))
+    except SpecError as error:
+        raise SpecError(f"[partition] {error}") from None
+
+
+def moved(dataset: Dataset, device: str) -> Dataset:
+    """The data set on another device."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise SpecError(f'engine.device = {device!r} cannot be used: {reason}; use "cpu"') from None
+    names = ("x_train", "y_train", "x_test", "y_test")
+    return replace(dataset, **{name: getattr(dataset, name).to(device) for name in names})
+
+
+def as_method(entry: Method | Recipe) -> Method:
+    """The method that a catalogue entry stands for."""
+    return entry.method() if isinstance(entry, Recipe) else entry
+
+
+def load_dataset(task: TaskSpec) -> Dataset:
+    """The data set, checked."""
+    loader = choose(DATASET, task.dataset, "task.dataset")
+    dataset = _called(loader, "task.dataset", (), task.options)
+    if not isinstance(dataset, Dataset):
+        raise SpecError(
+            f"task.dataset = {task.dataset!r} returned a {type(dataset).__name__}; "
+            "it must return a shoal.Dataset"
+        )
+    dataset.check()
+    return dataset
+
+
+def make_task(spec: Spec, samples: Samples) -> Task:
+    """The model, fitted to the shapes of the samples, with the loss that suits both."""
+    builder, classes = choose(MODEL, spec.task.model, "task.model"), samples.classes
+    build = partial(_module, builder, samples.shape, classes, spec.task.options)
+    with _model_key(spec).seeded():
+        probe = build()
+    natural = DEFAULT_LOSS.get(spec.task.model, "cross_entropy") if classes else "squared_error"
+    loss = spec.task.loss or natural
+    if (loss == "squared_error") != (classes == 0):
+        kind = "a regression" if classes == 0 else f"a task of {classes} classes"
+        raise SpecError(f"task.loss = {loss!r} does not fit {samples.name}, {kind}; leave it out")
+    frozen = _frozen(probe, spec.task.frozen)
+    with stage(f"task.model: {builder.__name__}", None, 0):
+        noise = noise_shapes(probe, samples.shape, samples.dtype)
+        last = last_linear(probe, samples.shape, samples.dtype)
+    device = spec.engine.device
+    whole = device == "cpu" and samples.dtype == torch.float32 and not frozen
+    dense = plan_of(probe, samples.shape, loss) if whole else None
+    last = None if last is not None and f"{last}weight" in frozen else last
+    return Task(build, loss, classes, noise, batch_norms(probe), device, dense, last, frozen=frozen)
+
+
+def _frozen(module: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:
+    """The parameters that are not trained: those that a pattern names, and those that need no gradient."""
+    named = dict(module.named_parameters())
+    for pattern in patterns:
+        if not fnmatch.filter(named, pattern):
+            raise SpecError(
+                f"task.frozen = {pattern!r} names no parameter of the model; it has {', '.join(named)}"
+            )
+    frozen = {
+        name: value.detach().clone()
+        for name, value in named.items()
+        if not value.requires_grad or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    }
+    if len(frozen) == len(named):
+        raise SpecError("task.frozen leaves nothing of the model to be trained; freeze fewer parameters")
+    return frozen
+
+
+def _module(
+    builder: Callable[..., nn.Module], shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
+) -> nn.Module:
+    module = _called(builder, "task.model", (shape, classes), options)
+    if not isinstance(module, nn.Module):
+        raise SpecError(
+            f"the model function {builder.__name__} returned a {type(module).__name__}, not a module"
+        )
+    return own_dropout(module)
+
+
+def _called(
+    function: Callable[..., Any], path: str, given: tuple[Any, ...], options: Mapping[str, Any]
+) -> Any:
+    """Call a data set's or a model's function, with those of the options that are its own."""
+    mine = {name: options[name] for name in arguments(function) if name in options}
+    try:
+        inspect.signature(function).bind(*given, **mine)
+    except TypeError as error:
+        wanted = "shape, classes and keyword options" if given else "nothing but keyword options"
+        raise SpecError(f"{path}: {function.__name__} must take {wanted} ({error})") from None
+    with stage(f"{path}: {function.__name__}", None, 0):
+        return function(*given, **mine)
+
+
+def _check_goal(spec: Spec, classes: int) -> None:
+    goal = spec.evaluate.stop_at
+    if goal is not None and classes and not 0 < goal <= 1:
+        cure = f"; for {goal:g} % write {goal / 100:g}" if 1 < goal <= 100 else ""
+        raise SpecError(f"evaluate.stop_at must be an accuracy in (0, 1], got {goal:g}{cure}")
+
+
+def _check_batch(task: Task, method: Method) -> None:
+    if task.batch_norms and method.batching is not None and method.batching.batch == 1:
+        raise SpecError("[local] batch must be at least 2 for a model with BatchNorm, got 1")

@@ -1,0 +1,130 @@
+"""How models are judged: the global one on the test set, each client's own on test samples of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.core.attack import Attack
+from shoal.core.data import Data, Dataset
+from shoal.core.engine import Work
+from shoal.core.key import Key
+from shoal.core.task import Task
+from shoal.core.types import Cohort, Weights
+from shoal.loop import Federation, Progress
+from shoal.measures import MetricName, fairness, measures
+
+CHUNK = 1000  # samples that go through the model at once
+MUCH = 20  # times a client's own samples
+
+
+def outputs_of(task: Task, weights: Weights, x: Tensor) -> Tensor:
+    """[n, heads]: the model's outputs, computed piece by piece."""
+    with torch.no_grad():
+        return torch.cat([task.forward(weights, piece)[0] for piece in torch.split(x, CHUNK)])
+
+
+class Evaluator:
+    """The loss, and the accuracy or the mean squared error, as they travel from a client.
+
+    Clients that use one and the same model are judged by rows of its outputs on the whole test set, which
+    are computed once, if that is not much more than their own samples.
+    """
+
+    def __init__(self) -> None:
+        self._model: Weights | None = None  # the last one; weights are never changed in place
+        self._outputs: Tensor | None = None  # its outputs on the whole test set, once it came twice
+
+    def __call__(self, task: Task, weights: Weights, data: Data) -> dict[str, Tensor]:
+        """Judge a model on the data."""
+        outputs, y = self._of(task, weights, data), data.all_y
+        loss = task.objective(outputs, y)
+        if not task.classes:
+            return {"mse": loss.double()}
+        hits = task.scores(outputs).argmax(1) == y
+        return {"accuracy": hits.double().mean(), "loss": loss.double()}
+
+    def _of(self, task: Task, weights: Weights, data: Data) -> Tensor:
+        if weights is not self._model:
+            self._model, self._outputs = weights, None
+            return outputs_of(task, weights, data.all.x)
+        if self._outputs is None and len(data.x) <= MUCH * data.count:
+            self._outputs = outputs_of(task, weights, data.x)
+        if self._outputs is None:
+            return outputs_of(task, weights, data.all.x)
+        return self._outputs[torch.from_numpy(data.rows)]
+
+
+def global_measures(
+    task: Task, weights: Weights, dataset: Dataset, metrics: Sequence[MetricName]
+) -> dict[str, float]:
+    """The measures of a model on the whole test set."""
+    outputs = outputs_of(task, weights, dataset.x_test)
+    loss = float(task.objective(outputs, dataset.y_test))
+    if not task.classes:
+        return {"mse": loss, "loss": loss}
+    scores, y = task.scores(outputs).cpu().numpy(), dataset.y_test.cpu().numpy()
+    return {"loss": loss, **measures(scores, y, metrics)}
+
+
+def evaluate(
+    federation: Federation,
+    progress: Progress,
+    dataset: Dataset,
+    metrics: Sequence[MetricName],
+    clients: int,
+    attack: Attack | None = None,
+) -> dict[str, Any]:
+    """All measures after a round.
+
+    A method without a global model is judged by its clients' models on samples of the whole test set.
+    """
+    model = federation.method.model(progress.state)
+    found = {} if model is None else global_measures(federation.task, model, dataset, metrics)
+    if model is not None and attack is not None:
+        found |= _success(federation.task, model, dataset, attack)
+    replies = _ask_clients(federation, progress, clients, common=model is None)
+    if model is None and replies:
+        found |= _means([reply["common"] for reply in replies])
+    if replies:
+        found |= fairness([reply["own"] for reply in replies], "accuracy" if dataset.classes else "mse")
+    return found
+
+
+def _success(task: Task, weights: Weights, dataset: Dataset, attack: Attack) -> dict[str, float]:
+    """How often the attack has its way with the global model, if it wants more than harm."""
+
+    def predict(x: Tensor) -> Tensor:
+        return outputs_of(task, weights, x).argmax(1)
+
+    share = attack.success(predict, dataset.x_test, dataset.y_test)
+    return {} if share is None else {"attack_success": share}
+
+
+def _ask_clients(
+    federation: Federation, progress: Progress, clients: int, *, common: bool
+) -> list[Mapping[str, Any]]:
+    available = federation.engine.clients(max(progress.round - 1, 0))
+    sample = _fixed_sample(available, clients, federation.key.fold("evaluate"))
+    cohort = Cohort(sample, {"common": (common,) * len(sample)}, len(available))
+    message = federation.method.serve(progress.state, cohort)
+    work = Work("evaluate", max(progress.round - 1, 0), 0, progress.accepted)
+    key = federation.key.fold("evaluate", progress.round)
+    deliveries = federation.engine.exchange(work, cohort, message, key)
+    return [delivery.reply.payload for delivery in deliveries if delivery.reply is not None]
+
+
+def _fixed_sample(available: Sequence[int], count: int, key: Key) -> tuple[int, ...]:
+    """The same clients in every round, as long as the same can be reached."""
+    if count >= len(available):
+        return tuple(available)
+    picked = key.numpy().choice(len(available), count, replace=False, shuffle=False)
+    return tuple(sorted(available[int(i)] for i in picked))
+
+
+def _means(judged: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    return {name: float(np.mean([float(j[name]) for j in judged])) for name in judged[0]}

@@ -1,0 +1,74 @@
+"""The record of a run: a line for every round, and the numbers of the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from shoal.loop import Round
+from shoal.spec import Spec
+
+FAIRNESS = ("mean_client_", "worst_client_", "client_")  # how names of measures over clients begin
+Record = dict[str, Any]
+
+
+def as_record(round: int, judged: Mapping[str, Any], done: Round, seconds: float) -> Record:
+    """A round as a line of the record."""
+    return {
+        "round": round,
+        **done.metrics,
+        **judged,
+        "bytes_up": done.bytes_up,
+        "bytes_down": done.bytes_down,
+        "seconds": seconds,
+        "virtual_seconds": None,
+        "cohort": list(done.cohort),
+        "rejected": [{"client": client, "reason": reason} for client, reason in done.rejected],
+    }
+
+
+def attackers_weight(weights: Mapping[Any, float] | None, attackers: Collection[int]) -> dict[str, float]:
+    """What attackers and honest clients get of a round's weights: shares of their sum.
+
+    Empty where the rule does not weigh its clients.
+    """
+    if not weights:
+        return {}
+    given = {int(client): abs(float(weight)) for client, weight in weights.items()}
+    total = sum(given.values())
+    if not total:
+        return {}
+    lost = sum(weight for client, weight in given.items() if client in attackers)
+    return {"attackers_weight": lost / total, "honest_weight": (total - lost) / total}
+
+
+def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
+    """The numbers of a whole run."""
+    last = records[-1]
+    judged = [r["accuracy"] for r in records if r.get("accuracy") is not None]
+    kept = ("final_loss", "balanced_accuracy", "f1", "auc", "attack_success")
+    measures = {name: last[name] for name in kept if name in last}
+    measures |= {name: value for name, value in last.items() if name.startswith(FAIRNESS)}
+    if "mse" in last:
+        errors = [r["mse"] for r in records if r["mse"] is not None]
+        scores: dict[str, Any] = {"final_mse": last["mse"], "min_mse": min(errors, default=None)}
+    else:
+        mean = sum(judged) / len(judged) if judged else None
+        scores = {
+            "final_accuracy": last["accuracy"],
+            "max_accuracy": max(judged, default=None),
+            "mean_accuracy": mean,
+        }
+    return {
+        "method": spec.method_name,
+        "dataset": spec.task.dataset,
+        "model": spec.task.model,
+        "seed": spec.seed,
+        "rounds": len(records),
+        **scores,
+        "final_loss": last["loss"],
+        **measures,
+        **{name: sum(r[name] for r in records) for name in ("bytes_up", "bytes_down", "seconds")},
+        "virtual_seconds": None,
+        "rejected": sum(len(r["rejected"]) for r in records),
+    }

@@ -1,0 +1,266 @@
+"""Runs: a spec in, a result out; on the way a record, checkpoints and a report."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits
+from torch import nn
+
+from shoal.core.data import Dataset
+from shoal.core.errors import SpecError, StageError
+from shoal.core.tree import to_bytes
+from shoal.core.types import Cohort, Version, message_for
+from shoal.engines.process import keep_freed_memory
+from shoal.loop import Progress, advance, start
+from shoal.runs.build import Setup, build
+from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sha256
+from shoal.runs.evaluation import evaluate
+from shoal.runs.record import Record, as_record, attackers_weight, summarise
+from shoal.spec import Spec, from_table, load_spec
+
+Watcher = Callable[[Record], None]  # told of every round as it ends
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave: the numbers of summary.json, the record of every round, and the models."""
+
+    rounds: int
+    final_accuracy: float | None  # a regression has final_mse in place of the accuracies
+    max_accuracy: float | None
+    mean_accuracy: float | None
+    final_mse: float | None
+    mean_client_accuracy: float | None
+    worst_client_accuracy: float | None  # the mean of the lowest tenth
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    virtual_seconds: float | None
+    weights_sha256: str
+    memory_sha256: str | None
+    summary: Mapping[str, Any]  # all of summary.json
+    records: Sequence[Record]  # one a round, as in rounds.jsonl
+    spec: Spec
+    directory: Path | None
+    _setup: Setup = field(repr=False)
+    _progress: Progress = field(repr=False)
+
+    @property
+    def dataset(self) -> Dataset:
+        """What was learned from, and what it was judged on."""
+        return self._setup.dataset
+
+    def model(self, client: int | None = None) -> nn.Module:
+        """The global model, or the one that a client would use, as an ordinary module in evaluation mode."""
+        federation, progress = self._setup.federation, self._progress
+        if client is not None:
+            if not 0 <= client < len(self._setup.shards):
+                raise SpecError(f"there is no client {client}; ids are 0 to {len(self._setup.shards) - 1}")
+            cohort = Cohort((client,), {}, len(self._setup.shards))
+            message = message_for(federation.method.serve(progress.state, cohort), 0)
+            memory = federation.engine.memory(client, progress.accepted.get(client))
+            if memory is None:
+                raise SpecError(f"client {client} keeps its model to itself; ask for the global one: model()")
+            return federation.task.module(federation.method.local_model(memory.method, message))
+        weights = federation.method.model(progress.state)
+        if weights is None:
+            raise SpecError(
+                f"{self.spec.method_name} has no global model; ask for a client's: model(client=0)"
+            )
+        return federation.task.module(weights)
+
+
+def run(
+    spec: Spec | Mapping[str, Any] | str | Path,
+    out: str | Path | None = None,
+    watcher: Watcher | None = None,
+    *,
+    report: bool = True,
+) -> Result:
+    """Run a spec (or the tables or the TOML file that describe one). Without `out` nothing is written.
+
+    `report = False` leaves out the page, which takes longer than many a small run.
+    """
+    with one_thread(), closing(as_spec(spec)) as setup:
+        directory = None if out is None else RunDirectory.create(Path(out), setup.spec)
+        records: list[Record] = []
+        try:
+            return _play(setup, start(setup.federation), records, directory, watcher, report)
+        except (StageError, SpecError):
+            if directory is not None and not records:
+                directory.remove()  # nothing is lost, and the next try finds its place free
+            raise
+
+
+def resume(path: str | Path, watcher: Watcher | None = None, *, report: bool = True) -> Result:
+    """Go on with a run after its last checkpoint, to the numbers that it would have had anyway."""
+    directory, spec = RunDirectory.open(Path(path))
+    with one_thread(), closing(spec) as setup:
+        saved = directory.load_checkpoint()
+        if saved is None:
+            return _play(setup, start(setup.federation), directory.rounds(0), directory, watcher, report)
+        progress, made_with = saved
+        if made_with != environment():
+            warnings.warn(
+                f"this run was begun on {made_with} and goes on on {environment()}: "
+                "the last bits of its numbers may differ from those of an uninterrupted run",
+                stacklevel=2,
+            )
+        for client, version in progress.accepted.items():
+            setup.federation.engine.restore(client, version, directory.load_memory(client, version))
+        return _play(setup, progress, directory.rounds(progress.round), directory, watcher, report)
+
+
+def as_spec(spec: Spec | Mapping[str, Any] | str | Path) -> Spec:
+    """A spec from any form of it."""
+    if isinstance(spec, Spec):
+        return spec
+    return load_spec(spec) if isinstance(spec, str | Path) else from_table(spec)
+
+
+def environment() -> str:
+    """What besides the spec decides the bits of a run."""
+    return f"torch {torch.__version__}, {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+@contextmanager
+def closing(spec: Spec) -> Iterator[Setup]:
+    """A federation whose processes end with the block, however it ends."""
+    setup = build(spec)
+    try:
+        yield setup
+    finally:
+        setup.federation.engine.close()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Arithmetic on one thread: with more the bits of some sums depend on their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    try:
+        with threadpool_limits(1, "blas"):  # NumPy's
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _play(
+    setup: Setup,
+    progress: Progress,
+    records: list[Record],
+    directory: RunDirectory | None,
+    watcher: Watcher | None,
+    report: bool,
+) -> Result:
+    spec, saved = setup.spec, progress.accepted
+    while progress.round < spec.rounds and not (records and _reached(spec, records[-1])):
+        progress, record = _round(spec, setup, progress)
+        records.append(record)
+        if directory is not None:
+            directory.append_round(record)
+            last = progress.round == spec.rounds or _reached(spec, record)
+            if spec.checkpoint.every and (progress.round % spec.checkpoint.every == 0 or last):
+                _save(setup, directory, progress, saved)
+                saved = progress.accepted
+        if watcher is not None:
+            watcher(record)
+    weights = named_weights(setup.federation.method.models(progress.state))
+    summary = summarise(spec, records) | {
+        "weights_sha256": weights_sha256(weights),
+        "memory_sha256": _memory_sha256(setup, progress),
+        "environment": environment(),
+    }
+    if spec.attack is not None:
+        attackers = sorted(setup.side.attackers)
+        summary |= {"attackers": attackers, "attackers_share": len(attackers) / len(setup.shards)}
+    if directory is not None:
+        directory.write_model(weights)
+        directory.write_summary(summary)
+        if report:
+            _report(directory)
+    own = {"summary", "records", "spec", "directory", "_setup", "_progress"}
+    numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(Result) if f.name not in own}
+    where = None if directory is None else directory.path
+    return Result(
+        **numbers,
+        summary=summary,
+        records=records,
+        spec=spec,
+        directory=where,
+        _setup=setup,
+        _progress=progress,
+    )
+
+
+def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Record]:
+    started = time.perf_counter()
+    progress, done = advance(setup.federation, progress)
+    seconds = time.perf_counter() - started
+    due = spec.evaluate.every and progress.round % spec.evaluate.every == 0
+    measure = "accuracy" if setup.dataset.classes else "mse"
+    judged: dict[str, Any] = {measure: None, "loss": None}
+    if due or progress.round == spec.rounds:
+        judged |= evaluate(
+            setup.federation,
+            progress,
+            setup.dataset,
+            spec.evaluate.metrics,
+            spec.evaluate.clients,
+            spec.attack,
+        )
+    record = as_record(progress.round, judged, done, seconds)
+    if spec.attack is not None:
+        liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
+        record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
+    return progress, record
+
+
+def _reached(spec: Spec, record: Record) -> bool:
+    """Whether the run may end early."""
+    goal = spec.evaluate.stop_at
+    if goal is None:
+        return False
+    accuracy, error = record.get("accuracy"), record.get("mse")
+    return (accuracy is not None and accuracy >= goal) or (error is not None and error <= goal)
+
+
+def _save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mapping[int, Version]) -> None:
+    engine = setup.federation.engine
+    changed = {c: version for c, version in progress.accepted.items() if saved.get(c) != version}
+    memories = (
+        (c, version, memory)
+        for c, version in changed.items()
+        if (memory := engine.memory(c, version)) is not None
+    )
+    directory.save_checkpoint(progress, memories, environment())
+
+
+def _memory_sha256(setup: Setup, progress: Progress) -> str | None:
+    """A hash over all clients' memories; None where they have none, or keep them to themselves."""
+    digest, held = hashlib.sha256(), 0
+    for client, version in sorted(progress.accepted.items()):
+        memory = setup.federation.engine.memory(client, version)
+        if memory is not None:
+            digest.update(f"{client}\0".encode() + to_bytes(memory))
+            held += 1
+    return digest.hexdigest() if held else None
+
+
+def _report(directory: RunDirectory) -> None:
+    from shoal.report.page import write_report  # matplotlib is slow to import, and only needed here
+    from shoal.report.runs import read_run
+
+    view = read_run(directory.path)
+    write_report([view], directory.path / REPORT, title=view.label)

@@ -1,0 +1,1 @@
+"""Many runs: comparisons, the arena of attacks and defences, the papers' tables and figures."""

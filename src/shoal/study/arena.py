@@ -1,0 +1,194 @@
+"""The arena: every defence against every attack, and without any, each pair a run of its own.
+
+A defence is a method. Where it can be told how many attackers to expect it is told the truth. Accuracies are
+those after the last round; a tolerance is the share of the accuracy that the defence has without an attack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.aggregators.aggregator import Aggregator
+from shoal.catalogues import METHOD
+from shoal.config import Table, arguments, choose
+from shoal.core.attack import USUAL
+from shoal.core.errors import SpecError
+from shoal.overrides import with_method, with_settings
+from shoal.report.table import over_seeds
+from shoal.runs.build import as_method
+from shoal.runs.runner import Result
+from shoal.selectors.uniform import All
+from shoal.spec import Spec, from_table
+from shoal.study.compare import check_seeds, file_name, split
+from shoal.study.jobs import Job, kept, watched
+from shoal.study.robustness import course, degradation, detection, quotient, tolerance
+
+CLEAN = "clean"  # stands in the place of an attack
+DEFENCES = (
+    *("fedavg", "dsvd", "qfedavg", "fedcpa", "fedsvd", "krum", "multikrum"),
+    *("median", "trimmed_mean", "geomedian", "normclip", "fltrust"),
+)
+TOLD = ("f", "trim")  # fields of defences: how many attackers to expect, as a number or as a share
+
+QUICK: Table = {  # what is fought over where no spec says so
+    "rounds": 15,
+    "partition": {"kind": "dirichlet", "clients": 20, "beta": 0.5},
+    "selector": "all",
+    "attack": {"fraction": 0.3},
+    "evaluate": {"clients": 0, "metrics": ["accuracy"]},
+    "checkpoint": {"every": 0},  # a run takes seconds
+}
+
+RUNS = "runs"
+MEASURES = (
+    "average",
+    "maximum",
+    "spread",
+    "rounds_to_max",
+    "seconds_to_max",
+    "convergence_round",
+    "converged",
+)
+
+
+class Bout(NamedTuple):
+    """A defence against an attack, with one seed."""
+
+    defence: str
+    attack: str
+    job: Job
+
+
+def plan(
+    defences: Sequence[str],
+    attacks: Sequence[str],
+    table: Table,
+    settings: Sequence[str],
+    seeds: Sequence[int],
+) -> list[Bout]:
+    """All bouts, checked before the first one starts.
+
+    A name may carry fields: `krum:f=2` or `ipm:epsilon=100`.
+    """
+    for kind, names in (("defence", defences), ("attack", attacks)):
+        if not names or len(set(names)) < len(names):
+            raise SpecError(f"every {kind} must be named once, got {','.join(names) or 'none'}")
+    check_seeds(seeds, settings)
+    table = with_settings(table, settings)
+    common = {name: value for name, value in table.pop("attack", {}).items() if name != "name"}
+    bouts = []
+    for defence in defences:
+        for attack in (CLEAN, *attacks):
+            fought = attacked(table, attack, common)
+            both = defended(fought, defence, _expected(fought.get("attack", common), fought))
+            for seed in seeds:
+                spec = from_table({**both, "seed": seed})
+                _check(spec)
+                name = f"{file_name(defence)}-{file_name(attack)}-seed{seed}"
+                bouts.append(Bout(defence, attack, Job(name, spec, measure)))
+    return bouts
+
+
+def _expected(attack: Mapping[str, Any], table: Table) -> float:
+    """How many attackers there will be: a share of the clients; their number where nobody counts clients."""
+    clients = table.get("partition", {}).get("clients")
+    if "attackers" in attack:
+        return len(attack["attackers"]) / (clients or 1)
+    fraction = float(attack.get("fraction", USUAL))
+    return round(fraction * clients) / clients if clients else fraction
+
+
+def _check(spec: Spec) -> None:
+    """Refuse a rule that cannot serve the cohorts it will see."""
+    rule, clients = getattr(as_method(spec.method), "aggregator", None), getattr(spec.partition, "clients", 0)
+    if isinstance(rule, Aggregator) and isinstance(spec.selector, All) and clients:
+        rule.check_cohort(clients)
+
+
+def defended(table: Table, label: str, attackers: float) -> Table:
+    """The table with a defence, which is told how many attackers there will be: a share, or a number."""
+    name, fields = split(label, "method")
+    told = [f"method.{f}={attackers}" for f in TOLD if f in arguments(choose(METHOD, name, "method.name"))]
+    return with_settings(with_method(table, name), [*told, *fields])
+
+
+def attacked(table: Table, label: str, common: Table) -> Table:
+    """The table with an attack, or with none; `common` holds for all attacks. A list of attackers takes the
+    place of the common share."""
+    if label == CLEAN:
+        return table
+    name, fields = split(label, "attack")
+    if "attackers" in common or any(field.startswith("attack.attackers=") for field in fields):
+        common = {name: value for name, value in common.items() if name != "fraction"}
+    return with_settings({**table, "attack": {"name": name, **common}}, fields)
+
+
+def measure(result: Result) -> dict[str, Any]:
+    """What is to be known of a bout."""
+    found = course(result.records)
+    if found is None:
+        raise SpecError("the arena compares accuracies, and this task has none; take one with classes")
+    weights = [
+        r["attackers_weight"] for r in result.records if r.get("attackers") and "attackers_weight" in r
+    ]
+    return {
+        **found._asdict(),
+        "attackers_share": result.summary.get("attackers_share", 0.0),
+        "attack_success": result.summary.get("attack_success"),
+        "attackers_weight": sum(weights) / len(weights) if weights else None,
+        "detection": detection(result.records),
+    }
+
+
+def fight(bouts: Sequence[Bout], out: Path) -> dict[str, Any]:
+    """The answers of all bouts: what is in the folder is kept, the rest is run on all cores."""
+    if out.exists() and not (out / RUNS).is_dir() and (not out.is_dir() or any(out.iterdir())):
+        raise SpecError(f"{out} holds something else than an arena; choose another --out")
+    jobs = [bout.job for bout in bouts]
+    answers = kept(jobs, out / RUNS)
+    missing = [job for job in jobs if job.name not in answers]
+    return answers | watched("arena", missing, out / RUNS) if missing else answers
+
+
+def cells(bouts: Sequence[Bout], answers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """For each defence and attack, in the order of the bouts, the means over seeds."""
+    seeds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for bout in bouts:
+        seeds.setdefault((bout.defence, bout.attack), []).append(answers[bout.job.name])
+    return [_cell(defence, attack, runs, seeds[defence, CLEAN]) for (defence, attack), runs in seeds.items()]
+
+
+def _cell(
+    defence: str, attack: str, runs: Sequence[Mapping[str, Any]], clean: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    def mean(name: str) -> float | None:
+        stat = over_seeds([run[name] for run in runs])
+        return None if stat is None else stat.mean
+
+    hit = attack != CLEAN
+    accuracy, before = over_seeds([run["final"] for run in runs]), over_seeds([run["final"] for run in clean])
+    assert accuracy is not None
+    assert before is not None
+    return {
+        "defence": defence,
+        "attack": attack,
+        "accuracy": accuracy.mean,
+        "std": accuracy.std,
+        "clean_accuracy": before.mean,
+        "tolerance": tolerance(before.mean, accuracy.mean) if hit else None,
+        "degradation": degradation(before.mean, accuracy.mean) if hit else None,
+        "robustness_quotient": quotient(accuracy.mean, mean("attackers_share") or 0.0) if hit else None,
+        "attack_success": mean("attack_success"),
+        "attackers_weight": mean("attackers_weight"),
+        "detection": mean("detection"),
+        **{name: mean(name) for name in MEASURES},
+    }
+
+
+def names(text: str) -> list[str]:
+    """The names of a list with commas, in which a name may carry fields and lists with their own commas."""
+    commas = r",(?!\s*[A-Za-z_][\w.]*=)(?![^\[]*\])"
+    return [name.strip() for name in re.split(commas, text) if name.strip()]

@@ -1,0 +1,102 @@
+"""How well a run stands up to its attackers, told from its record alone.
+
+Accuracies are those of rounds that were evaluated. With `clean` the accuracy of the same run without an
+attack and f the share of the clients that attack:
+
+    degradation = clean - attacked          tolerance = attacked / clean          quotient = attacked (1 - f)
+
+A rule that weighs its clients records `weights`, by client. What attackers get of them, and how well an
+honest client can be told from an attacker by its weight, is measured round by round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.measures import auc
+
+CONVERGED = 0.95  # of the final accuracy
+
+
+class Course(NamedTuple):
+    """The accuracy of a run over its rounds."""
+
+    average: float
+    final: float
+    maximum: float
+    spread: float  # the standard deviation over rounds
+    rounds_to_max: int
+    seconds_to_max: float
+    convergence_round: int  # the first with 95 % of the final accuracy
+    converged: float  # the mean accuracy from that round on
+
+
+def course(records: Sequence[Mapping[str, Any]]) -> Course | None:
+    """The course of a run; None if no round was evaluated."""
+    judged = [record for record in records if record.get("accuracy") is not None]
+    if not judged:
+        return None
+    values = np.array([record["accuracy"] for record in judged], np.float64)
+    best, settled = int(values.argmax()), int((values >= CONVERGED * values[-1]).argmax())
+    last = judged[best]["round"]
+    return Course(
+        float(values.mean()),
+        float(values[-1]),
+        float(values[best]),
+        float(values.std()),
+        last,
+        float(sum(record["seconds"] for record in records if record["round"] <= last)),
+        judged[settled]["round"],
+        float(values[settled:].mean()),
+    )
+
+
+def degradation(clean: float, attacked: float) -> float:
+    """What the attack costs."""
+    return clean - attacked
+
+
+def tolerance(clean: float, attacked: float) -> float | None:
+    """The share of the clean accuracy that is left; None where there was none."""
+    return attacked / clean if clean else None
+
+
+def quotient(attacked: float, share: float) -> float:
+    """The accuracy, discounted by the share of the clients that attack."""
+    return attacked * (1 - share)
+
+
+class Roc(NamedTuple):
+    """Which share of the attackers is caught at which share of false alarms, from the strictest rule on."""
+
+    alarms: tuple[float, ...]  # the share of the honest who are suspected
+    caught: tuple[float, ...]  # the share of the attackers who are
+
+
+def roc(weights: Mapping[Any, float], attackers: Collection[int]) -> Roc | None:
+    """Suspecting those of low weight; None where everybody is honest, or nobody."""
+    lying = np.array([int(client) in attackers for client in weights])
+    if lying.all() or not lying.any():
+        return None
+    values = np.array([float(weight) for weight in weights.values()])
+    bounds = np.unique(values)
+    caught = [0.0, *(float((values[lying] <= bound).mean()) for bound in bounds)]
+    alarms = [0.0, *(float((values[~lying] <= bound).mean()) for bound in bounds)]
+    return Roc(tuple(alarms), tuple(caught))
+
+
+def detection(records: Sequence[Mapping[str, Any]]) -> float | None:
+    """The area under the ROC curve of weight against truth, the mean over rounds with both kinds of client.
+
+    It is the chance that an honest client weighs more than an attacker: 1 tells them apart, 0.5 is blind.
+    """
+    areas = []
+    for record in records:
+        weights, attackers = record.get("weights"), set(record.get("attackers") or ())
+        honest = np.array([int(client) not in attackers for client in weights or ()])
+        if weights and honest.any() and not honest.all():
+            areas.append(auc(np.array([float(w) for w in weights.values()]), honest))
+    return float(np.mean(areas)) if areas else None

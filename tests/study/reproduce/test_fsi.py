@@ -1,0 +1,100 @@
+"""The experiments of Federated Swarm Intelligence, at a size of a second or two."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import shoal
+from shoal.runs.build import deal
+from shoal.study.reproduce import EXPERIMENTS
+from shoal.study.reproduce.fsi_digits import FAR, OURS, PAPER_DIGITS, confusion_of, learned
+from shoal.study.reproduce.fsi_houses import (
+    FIXED_STEPS,
+    PAPER_COEFFICIENTS,
+    PAPER_LEAST_SQUARES,
+    figure7,
+    figure8,
+    houses,
+    least_squares,
+    table1,
+)
+
+
+def test_least_squares_is_the_papers_benchmark():
+    error, coefficients = least_squares()
+    assert error == pytest.approx(PAPER_LEAST_SQUARES, abs=5e-5)
+    assert coefficients == pytest.approx(PAPER_COEFFICIENTS, rel=2e-4)
+
+
+def test_four_clients_hold_consecutive_rows():
+    _, shards = deal(houses(0.0, 1.0, 10, 0))
+    assert [sorted(shards.indices(i)) for i in range(4)] == np.arange(404).reshape(4, 101).tolist()
+
+
+def test_table1(play):
+    outcome = table1(play, epochs=2_000, seeds=1, seeds_without_mutation=2)
+    errors, ended, benchmark, coefficients = outcome.tables
+    assert len(errors.cells) == 21
+    assert errors.find("w1 = 0.6", "w2 = 0.2").paper == 40.9808
+    assert errors.find("w1 = 0.6", "w2 = 0.6") is None
+    assert errors.find("w1 = 0.2", "w2 = 0.2").std is None
+    assert errors.find("w1 = 0", "w2 = 1").std is not None
+    assert errors.find("w1 = 1", "w2 = 0").ours > 1000  # nobody ever moves
+    assert sum(cell.ours for cell in ended.cells if cell.row == "w1 = 0.4, w2 = 0.6") == 2
+    assert [cell.ours for cell in ended.cells if cell.row == "w1 = 1, w2 = 0"] == [0, 2, 0]
+    assert benchmark.cells[0].ours == pytest.approx(23.1956, abs=5e-5)
+    assert len(coefficients.cells) == 14
+
+
+def test_figure7_begins_where_it_says(play):
+    outcome = figure7(play, epochs=100, begin=40, seeds=1, points=10)
+    assert [cell.paper for cell in outcome.tables[0].cells][-1] == PAPER_LEAST_SQUARES
+    lines = outcome.pictures[0].figure.axes[0].get_lines()[:6]  # beyond them, those of the legend
+    assert [[line.get_xdata()[0], line.get_xdata()[-1]] for line in lines] == [[40, 100]] * 6
+
+
+def test_figure8_holds_the_fixed_steps_fixed(play):
+    specs = []
+
+    def watched(jobs):
+        specs.extend(job.spec for job in jobs)
+        return play(jobs)
+
+    outcome = figure8(watched, epochs=200, seeds=2, points=4)
+    assert len(outcome.tables[0].rows) == 1 + len(FIXED_STEPS)
+    assert outcome.tables[0].columns == ["test MSE", "training MSE"]
+    for spec in specs[2:]:
+        steps = {record["step_size"] for record in shoal.run(spec).records}
+        assert steps == {spec.method.alpha}
+    assert "The paper finds the adaptive step size best" in outcome.notes[0]
+
+
+def test_digits(play):
+    outcome = learned(play, epochs=20, seeds={OURS: 2, FAR: 1}, points=4)
+    overall, each = outcome.tables
+    assert [cell.row for cell in overall.cells] == [OURS, FAR]
+    assert overall.cells[0].paper == 80.2
+    assert 10 <= overall.cells[0].ours <= 100
+    digits = [each.find(str(digit), OURS) for digit in range(10)]
+    assert [cell.paper for cell in digits] == list(PAPER_DIGITS)
+    assert np.mean([cell.ours for cell in digits]) == pytest.approx(overall.cells[0].ours)
+    assert [picture.name for picture in outcome.pictures] == ["figure9", "figure10"]
+    names = [text.get_text() for text in outcome.pictures[1].figure.axes[0].texts]
+    assert sorted(names) == [f"model {digit}" for digit in range(10)]
+
+
+def test_large_outputs_are_still_told_apart():
+    """In float32 the sigmoids of 20 and of 30 are both 1, and the first class would win."""
+    model = torch.nn.Linear(1, 2)
+    model.load_state_dict({"weight": torch.tensor([[20.0], [30.0]]), "bias": torch.zeros(2)})
+    x, y = torch.ones(3, 1), torch.tensor([1, 1, 0])
+    data = shoal.Dataset("two", x, y, x, y, classes=2)
+    result = SimpleNamespace(dataset=data, model=lambda: model, records=[{"problem_losses": [0.5, 0.25]}])
+    assert confusion_of(result) == {"confusion": [[0, 1], [0, 2]], "losses": [[0.5, 0.25]]}
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name.startswith("fsi-")])
+def test_every_experiment_has_all_scales(name):
+    assert list(EXPERIMENTS[name].scales) == ["quick", "machine", "paper"]
