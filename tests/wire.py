@@ -61,7 +61,7 @@ class WireEngine(Engine):
         yield from (answers[client] for client in cohort.ids)
 
     def memory(self, client, version) -> Memory:
-        return self._client.fresh() if version is None else from_bytes(self._memories[client, version])
+        return self._client.fresh if version is None else from_bytes(self._memories[client, version])
 
     def read(self, client, version):
         return None if version is None else from_bytes(self._memories[client, version])

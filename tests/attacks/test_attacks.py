@@ -97,4 +97,4 @@ def test_attackers_who_collude_need_one_place():
     made = setup(attack={"name": "ipm", "attackers": [0]})
     packet = Packet(ModelMessage(made.federation.task.init(KEY)))
     with pytest.raises(SpecError, match="needs attackers in one place"):
-        made.side.visit("update", 0, made.side.fresh(), packet, Context(0, 0, {}, KEY))
+        made.side.visit("update", 0, made.side.fresh, packet, Context(0, 0, {}, KEY))

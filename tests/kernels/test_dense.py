@@ -62,20 +62,13 @@ def make(sizes, loss, batches, seed=0, shared=True):
 
 def solve(problem, **options):
     out = np.full((problem.clients, problem.plan.params), np.nan, np.float32)
-    change, losses = np.full(out.size, np.nan, np.float32), np.full(problem.clients, np.nan)
+    change, losses = np.full_like(out, np.nan), np.full(problem.clients, np.nan)
     plan, start, x, y, *schedule, lr = problem
     with np.errstate(invalid="ignore"):
         sound = train(plan, start, out, change, x, y, *schedule, lr, losses, **options)
-        assert np.array_equal(change, by_tensor(plan, out - start), equal_nan=True)
+        assert np.array_equal(change, out - start, equal_nan=True)
         assert np.array_equal(sound, np.isfinite(np.square(out - start)).all(1))
     return out, losses
-
-
-def by_tensor(plan, rows):
-    """Rows of all clients for the first matrix, then those for the first bias, and so on."""
-    sizes = [size for into, out in pairwise(plan.sizes) for size in (into * out, out)]
-    pieces = np.split(rows, np.cumsum(sizes)[:-1], axis=1)
-    return np.concatenate([piece.reshape(-1) for piece in pieces])
 
 
 def reference(problem, loss, dtype, momentum=0.0, weight_decay=0.0, mu=0.0, shift=None):

@@ -94,7 +94,7 @@ def test_no_stage_changes_its_inputs(name, norm):
     sent = copy.deepcopy(messages(message, cohort))
     acc = method.begin(state, cohort)
     for position, client in enumerate(cohort.ids):
-        memory = made.side.fresh().method
+        memory = made.side.fresh.method
         kept = copy.deepcopy(memory)
         data = made.side.data.train(
             client, method.batching, federation.key.fold(client), full=norm == "batch"

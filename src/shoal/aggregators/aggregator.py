@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from shoal.core.errors import SpecError
+from shoal.core.flat import flat, vectors
 from shoal.core.method import Axes
 from shoal.core.task import Task
-from shoal.core.tree import row
+from shoal.core.tree import elementwise, row
 from shoal.core.types import Acc, Cohort, Metrics, Moment, PerClient, Weights
 
 Weighting = Literal["samples", "uniform"]
@@ -70,21 +71,24 @@ class Aggregator(ABC):
 def moved(model: Weights, step: Weights) -> Weights:
     """The model after a step: summed in float64 and cast once. A variance that would be negative becomes 0:
     it has no root, and liars could make it so."""
-    return Weights(
-        *(
-            {name: _moved(name, value, steps.get(name)) for name, value in values.items()}
-            for values, steps in zip(model, step, strict=True)
-        )
-    )
+    if vectors(model.params, step.params) is not None:
+        params = elementwise(_moved, model.params, step.params)
+    else:
+        params = flat({name: _moved(value, step.params.get(name)) for name, value in model.params.items()})
+    buffers = {
+        name: _clamped(name, _moved(value, step.buffers.get(name))) for name, value in model.buffers.items()
+    }
+    return Weights(params, buffers)
 
 
-def _moved(name: str, value: Tensor, step: Tensor | None) -> Tensor:
+def _moved(value: Tensor, step: Tensor | None) -> Tensor:
     if step is None:
         return value
-    if not value.is_floating_point():
-        return value + step
-    after = (value.double() + step).to(value.dtype)
-    return after.clamp(min=0) if name.rpartition(".")[2] == "running_var" else after
+    return (value.double() + step).to(value.dtype) if value.is_floating_point() else value + step
+
+
+def _clamped(name: str, value: Tensor) -> Tensor:
+    return value.clamp(min=0) if name.rpartition(".")[2] == "running_var" else value
 
 
 def offset(value: Tensor, sent: Tensor, update: Tensor) -> Tensor:

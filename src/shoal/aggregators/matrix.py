@@ -16,6 +16,7 @@ from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, by_client, offset
 from shoal.aggregators.mean import add_weighted, counted, reached
+from shoal.core.flat import vectors
 from shoal.core.task import Task
 from shoal.core.types import Cohort, Moment, Weights
 
@@ -45,12 +46,16 @@ class UpdateMatrix(NamedTuple):
     def add(self, client: int, sent: Weights, update: Weights, weight: float) -> UpdateMatrix:
         """With one more update. Its row is written in place: the matrix belongs to the fold alone."""
         place = self.ids.index(client)
-        there, change = floating(sent), floating(update)
-        pieces = [
-            offset(value, there[name], change[name]).reshape(-1)
-            for name, value in floating(self.model).items()
-        ]
-        self.rows[place] = torch.cat(pieces)
+        whole = vectors(self.model.params, sent.params, update.params)
+        if whole is not None and not self.model.buffers:
+            self.rows[place] = offset(*whole)
+        else:
+            there, change = floating(sent), floating(update)
+            pieces = [
+                offset(value, there[name], change[name]).reshape(-1)
+                for name, value in floating(self.model).items()
+            ]
+            self.rows[place] = torch.cat(pieces)
         self.weights[place] = weight * self.draws.get(client, 1)
         return self._replace(counters=reached(self.counters, sent, update))
 
@@ -74,7 +79,7 @@ class UpdateMatrix(NamedTuple):
     def combined(self, coefficients: Tensor) -> Tensor:
         """[numbers] float64: the sum of the rows, each times its coefficient."""
         total = torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
-        add_weighted(total, self.rows, coefficients)
+        add_weighted(total, self.rows, coefficients.numpy())
         return total
 
     def step(self, flat: Tensor) -> Weights:

@@ -14,34 +14,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, offset
+from shoal.core.flat import vectors
 from shoal.core.task import Task
+from shoal.core.tree import elementwise, row
 from shoal.core.types import Cohort, Moment, PerClient, Weights
 from shoal.kernels.fold import add_offset, weighted_sum
 
 
-def add_weighted(total: Tensor, rows: Tensor, weights: Tensor) -> None:
+def add_weighted(total: Tensor, rows: Tensor, weights: np.ndarray) -> None:
     """`total += sum_i weights[i] rows[i]`, in order, in float64."""
     if total.device.type == "cpu" and rows.dtype == torch.float32:
         flat = rows.detach().reshape(len(rows), -1).contiguous()
-        weighted_sum(total.view(-1).numpy(), flat.numpy(), weights.numpy())
+        weighted_sum(total.view(-1).numpy(), flat.numpy(), weights)
         return
     for weight, value in zip(weights.tolist(), rows, strict=True):
         total += weight * value.double()
 
 
-def add_weighted_offset(total: Tensor, value: Tensor, sent: Tensor, update: Tensor, weight: float) -> None:
-    """`total += weight * offset(value, sent, update)`, without a pass over memory for each of its parts."""
+def add_weighted_offset(
+    total: Tensor, value: Tensor, sent: Tensor, update: Tensor, weights: np.ndarray
+) -> None:
+    """`total += weights[0] * offset(value, sent, update)`, without a pass over memory for each part."""
     parts = (value, sent, update)
     if sent is value or total.device.type != "cpu" or any(part.dtype != torch.float32 for part in parts):
-        weights = torch.tensor([weight], dtype=torch.float64)
         add_weighted(total, offset(value, sent, update)[None], weights)
         return
     flat_value, flat_sent, flat_update = (part.detach().reshape(-1).numpy() for part in parts)
-    add_offset(total.view(-1).numpy(), flat_value, flat_sent, flat_update, weight)
+    add_offset(total.view(-1).numpy(), flat_value, flat_sent, flat_update, weights[0])
 
 
 class WeightedSum(NamedTuple):
@@ -60,36 +64,58 @@ class WeightedSum(NamedTuple):
 
     def add(self, values: Mapping[str, Tensor], weight: float) -> WeightedSum:
         """With one more summand. The sum so far is updated in place: it belongs to the fold alone."""
-        return self.add_offsets({name: (value, value, value) for name, value in values.items()}, weight)
+        return self.add_offsets(values, values, values, weight)
 
-    def add_offsets(self, parts: Mapping[str, tuple[Tensor, Tensor, Tensor]], weight: float) -> WeightedSum:
-        """With `offset(*part)` of each part as one more summand."""
-        sums = self._room({name: value for name, (value, _, _) in parts.items()})
-        for name, part in parts.items():
-            add_weighted_offset(sums[name], *part, weight)
-        return WeightedSum(sums, self._weighed(parts, (weight,)))
+    def add_offsets(
+        self,
+        origin: Mapping[str, Tensor],
+        sent: Mapping[str, Tensor],
+        update: Mapping[str, Tensor],
+        weight: float,
+    ) -> WeightedSum:
+        """With `offset(origin, sent, update)` as one more summand, of all tensors that the update has."""
+        sums, weights = self._room(update), np.array([weight], np.float64)
+        whole = vectors(sums, origin, sent, update)
+        if whole is not None:
+            total, value, there, change = whole
+            add_weighted_offset(total, value, there, change, weights)
+        else:
+            for name, value in update.items():
+                add_weighted_offset(sums[name], origin[name], sent[name], value, weights)
+        return WeightedSum(sums, self._weighed(update, (weight,)))
 
     def add_rows(self, rows: Mapping[str, Tensor], weights: Tensor) -> WeightedSum:
         """With the summands of several clients: the same bits as one after another."""
-        sums = self._room({name: value[0] for name, value in rows.items()})
-        for name, value in rows.items():
-            add_weighted(sums[name], value, weights)
+        sums = self._room(row(rows, 0))
+        whole = vectors(sums, rows)
+        if whole is not None:
+            add_weighted(whole[0], whole[1], weights.numpy())
+        else:
+            for name, value in rows.items():
+                add_weighted(sums[name], value, weights.numpy())
         return WeightedSum(sums, self._weighed(rows, weights.tolist()))
 
-    def mean(self) -> dict[str, Tensor]:
+    def mean(self) -> Mapping[str, Tensor]:
         """`sum_i a_i x_i / sum_i a_i`, in float64, of the tensors that any summand had."""
+        total, *others = set(self.totals.values()) or {0.0}
+        if total and not others:
+            mean: Mapping[str, Tensor] = elementwise(lambda value: value / total, self.values)
+            return mean
         return {name: value / self.totals[name] for name, value in self.values.items() if self.totals[name]}
 
-    def _room(self, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        new = {
-            name: torch.zeros(value.shape, dtype=torch.float64, device=value.device)
-            for name, value in parts.items()
-            if name not in self.values
-        }
-        return {**self.values, **new}
+    def _room(self, parts: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if not self.values:
+            room: Mapping[str, Tensor] = elementwise(_zeros, parts)
+            return room
+        new = {name: _zeros(value) for name, value in parts.items() if name not in self.values}
+        return {**self.values, **new} if new else self.values
 
     def _weighed(self, parts: Mapping[str, Any], weights: Any) -> dict[str, float]:
         return {**self.totals, **{name: sum(weights, self.totals.get(name, 0.0)) for name in parts}}
+
+
+def _zeros(value: Tensor) -> Tensor:
+    return torch.zeros(value.shape, dtype=torch.float64, device=value.device)
 
 
 class MeanAcc(NamedTuple):
@@ -117,12 +143,11 @@ class Mean(Aggregator):
 
     def fold(self, acc: MeanAcc, client: int, sent: Weights, update: Weights, weight: float) -> MeanAcc:
         """See `Aggregator`."""
-        parts = {}
-        for values, there, changes in zip(acc.model, sent, update, strict=True):
-            for name, change in changes.items():
-                if values[name].is_floating_point():
-                    parts[name] = (values[name], there[name], change)
-        floats = acc.floats.add_offsets(parts, weight * acc.draws.get(client, 1))
+        weight *= acc.draws.get(client, 1)
+        floats = acc.floats.add_offsets(acc.model.params, sent.params, update.params, weight)
+        buffers = {name: value for name, value in update.buffers.items() if value.is_floating_point()}
+        if buffers:
+            floats = floats.add_offsets(acc.model.buffers, sent.buffers, buffers, weight)
         return acc._replace(floats=floats, counters=reached(acc.counters, sent, update))
 
     def fold_block(
@@ -144,6 +169,8 @@ class Mean(Aggregator):
     def finish(self, task: Task, state: Any, acc: MeanAcc, moment: Moment) -> Outcome:
         """See `Aggregator`."""
         mean = acc.floats.mean()
+        if vectors(acc.model.params, mean) is not None:
+            return Outcome(state, Weights(mean, counted(acc.model, acc.counters)))
         params, buffers = ({name: mean[name] for name in values if name in mean} for values in acc.model)
         return Outcome(state, Weights(params, {**buffers, **counted(acc.model, acc.counters)}))
 

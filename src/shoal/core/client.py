@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -75,8 +76,9 @@ class ClientSide:
         """Whether clients have a memory at all."""
         return self.method.remembers or self.codec.remembers
 
+    @cached_property
     def fresh(self) -> Memory:
-        """The memory of a client that never took part."""
+        """The memory of a client that never took part: the same for all, and made once."""
         return Memory(self.method.client_init(self.task, self.key), None)
 
     def attacks(self, client: int, round: int) -> bool:

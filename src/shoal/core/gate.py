@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.engine import Delivery
+from shoal.core.flat import NAMED, vectors
 from shoal.core.method import Method, overridden
 from shoal.core.task import Task
 from shoal.core.tree import leaves, nbytes
@@ -156,14 +157,17 @@ def _scalar(value: Any) -> float | None:
 
 def mismatch(found: Tree, wanted: Tree, name: str, clients: int = 0, look: bool = True) -> str:
     """How a tree differs from what is wanted; empty if it does not."""
+    whole = vectors(found, wanted)
+    if whole and not _tensor(whole[0], whole[1].shape, whole[1].dtype, look, -math.inf, name, clients):
+        return ""
     if isinstance(wanted, Tensor):
         return _tensor(found, wanted.shape, wanted.dtype, look, -math.inf, name, clients)
     if isinstance(wanted, Like):
         return _tensor(found, *wanted, name, clients)
     partial = isinstance(wanted, Some)
     names = wanted.of if isinstance(wanted, Some) else wanted
-    if isinstance(names, dict):
-        if not isinstance(found, dict):
+    if isinstance(names, NAMED):
+        if not isinstance(found, NAMED):
             return f"its {name} is a {type(found).__name__}, not tensors by name"
         lacking = [key for key in names if key not in found and not partial]
         strange = [key for key in found if key not in names]

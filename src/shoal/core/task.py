@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch.func import functional_call
 
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
+from shoal.core.flat import Layout, flat
 from shoal.core.key import Key
 from shoal.core.types import Weights
 from shoal.kernels.dense import DensePlan
@@ -133,6 +135,11 @@ class Task:
         """The shapes of the parameters that are trained, in the model's order."""
         return self._shapes
 
+    @cached_property
+    def layout(self) -> Layout:
+        """How these parameters lie in one vector."""
+        return Layout(tuple(self._shapes), tuple(self._shapes.values()))
+
     def live(self, dtype: torch.dtype) -> Live:
         """The one resident copy of the model that training happens in: nothing is allocated for a client."""
         if dtype not in self._live:
@@ -146,7 +153,7 @@ class Task:
         with key.seeded():
             module = self.build().to(self.device)
         trained = _trained(module, self.frozen)
-        params = {name: value.detach().clone() for name, value in trained.items()}
+        params = flat({name: value.detach().clone() for name, value in trained.items()})
         buffers = {
             name: value.clone() for name, value in module.named_buffers() if name not in self.noise_shapes
         }

@@ -25,7 +25,7 @@ from shoal.core.data import Batching, Block, Data
 from shoal.core.method import Axes, Method
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.tree import subtract
+from shoal.core.tree import row, subtract
 from shoal.core.types import Cohort, Context, Memory, ModelMessage, ModelUpdate, Moment, Reply, Weights
 
 
@@ -81,10 +81,7 @@ class TrainedBlock(NamedTuple):
 
     def single(self, position: int) -> Trained:
         """That of the client at `position`."""
-        weights, change = (
-            Weights(*({name: value[position] for name, value in part.items()} for part in both))
-            for both in (self.weights, self.change)
-        )
+        weights, change = row(self.weights, position), row(self.change, position)
         return Trained(weights, int(self.steps[position]), self.losses[position], change=change)
 
 

@@ -13,11 +13,13 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shoal.core.flat import NAMED, Flat, Layout, vectors
 from shoal.core.types import Tree
 
 
@@ -33,7 +35,7 @@ def tree_map(
     """
     if is_leaf is not None and is_leaf(first):
         return function(first, *others)
-    if isinstance(first, dict):
+    if isinstance(first, NAMED):
         return {
             name: tree_map(function, value, *(other[name] for other in others), is_leaf=is_leaf)
             for name, value in first.items()
@@ -47,19 +49,37 @@ def tree_map(
     return function(first, *others)
 
 
+def elementwise(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:
+    """`tree_map` for a function that treats every number alike: parameters in one vector are one call."""
+    return tree_map(partial(_at_once, function), first, *others, is_leaf=_is_flat)
+
+
+def _is_flat(tree: Tree) -> bool:
+    return isinstance(tree, Flat)
+
+
+def _at_once(function: Callable[..., Any], first: Any, *others: Any) -> Any:
+    if not isinstance(first, Flat):
+        return function(first, *others)
+    whole = vectors(first, *others)
+    if whole is None:
+        return {name: function(value, *(other[name] for other in others)) for name, value in first.items()}
+    return first.layout.tree(function(*whole))
+
+
 def row(tree: Tree, position: int) -> Tree:
     """One client's part of a tree whose tensors have a leading client axis."""
-    return tree_map(lambda leaf: leaf[position] if isinstance(leaf, Tensor) else leaf, tree)
+    return elementwise(lambda leaf: leaf[position] if isinstance(leaf, Tensor) else leaf, tree)
 
 
 def stack(rows: Sequence[Tree]) -> Tree:
     """Trees of one structure as one whose tensors have a leading client axis."""
-    return tree_map(lambda *leaves: torch.stack(leaves), *rows)
+    return elementwise(lambda *leaves: torch.stack(leaves), *rows)
 
 
 def leaves(tree: Tree) -> list[Any]:
     """All leaves, in a fixed order."""
-    if isinstance(tree, dict):
+    if isinstance(tree, NAMED):
         return [leaf for value in tree.values() for leaf in leaves(value)]
     if isinstance(tree, tuple | list):
         return [leaf for value in tree for leaf in leaves(value)]
@@ -73,17 +93,17 @@ def tensors(tree: Tree) -> list[Tensor]:
 
 def subtract(first: Tree, second: Tree) -> Tree:
     """Leaf by leaf `first - second`."""
-    return tree_map(torch.sub, first, second)
+    return elementwise(torch.sub, first, second)
 
 
 def add(first: Tree, second: Tree) -> Tree:
     """Leaf by leaf `first + second`."""
-    return tree_map(torch.add, first, second)
+    return elementwise(torch.add, first, second)
 
 
 def zeros_like(tree: Tree) -> Tree:
     """A tree of zeros of the same shapes and types."""
-    return tree_map(torch.zeros_like, tree)
+    return elementwise(torch.zeros_like, tree)
 
 
 def is_empty(tree: Tree) -> bool:
@@ -93,8 +113,13 @@ def is_empty(tree: Tree) -> bool:
 
 def all_finite(tree: Tree) -> bool:
     """Whether no floating leaf holds an infinity or a NaN."""
-    floating = (leaf for leaf in tensors(tree) if leaf.is_floating_point())
-    return all(_is_finite(leaf) for leaf in floating)
+    if isinstance(tree, Flat):
+        return not tree.vector.is_floating_point() or _is_finite(tree.vector)
+    if isinstance(tree, dict):
+        return all(map(all_finite, tree.values()))
+    if isinstance(tree, tuple | list):
+        return all(map(all_finite, tree))
+    return not isinstance(tree, Tensor) or not tree.is_floating_point() or _is_finite(tree)
 
 
 def _is_finite(leaf: Tensor) -> bool:
@@ -115,8 +140,9 @@ def unflatten(description: Any, found: Iterable[Tensor]) -> Tree:
 
 def nbytes(tree: Tree) -> int:
     """The length of `to_bytes(tree)`, without writing it."""
-    description, found = flatten(tree)
-    return 4 + len(_header(description)) + sum(t.numel() * t.element_size() for t in found)
+    characters, size = _lengths(tree)
+    header = 4 + characters
+    return header + -header % 8 + size
 
 
 def to_bytes(tree: Tree) -> bytes:
@@ -176,6 +202,49 @@ def _header(description: Any) -> bytes:
     return text + b" " * (-(4 + len(text)) % 8)
 
 
+def _lengths(tree: Tree) -> tuple[int, int]:
+    """The length of the description as JSON, and that of the tensors, without making either."""
+    if isinstance(tree, Tensor):
+        characters = _tensor_length(tree.dtype, tree.shape)
+        return characters, tree.numel() * tree.element_size()
+    if isinstance(tree, Flat) and tree.vector.dim() == 1:
+        return _flat_length(tree.layout, tree.vector.dtype), tree.vector.numel() * tree.vector.element_size()
+    if isinstance(tree, NAMED):
+        inner = [_lengths(value) for value in tree.values()]
+        marks = len('["d",[]]') + sum(len("[,]") + _json_length(name) for name in tree)
+    elif isinstance(tree, tuple | list):
+        inner = [_lengths(value) for value in tree]
+        marks = _opening_length(type(tree))
+    else:
+        return len(json.dumps(_describe(tree, []))), 0
+    commas = max(len(inner) - 1, 0)
+    return marks + commas + sum(c for c, _ in inner), sum(size for _, size in inner)
+
+
+@lru_cache(maxsize=256)
+def _flat_length(layout: Layout, dtype: torch.dtype) -> int:
+    alike = {name: torch.empty(shape, dtype=dtype, device="meta") for name, shape in layout.named}
+    return _lengths(alike)[0]
+
+
+@lru_cache(maxsize=4096)
+def _tensor_length(dtype: torch.dtype, shape: torch.Size) -> int:
+    return len(f'["t","{str(dtype).removeprefix("torch.")}",[{",".join(map(str, shape))}]]')
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _json_length(text: str) -> int:
+    return len(json.dumps(text))
+
+
+@lru_cache(maxsize=256)
+def _opening_length(kind: type) -> int:
+    """What a tuple or list has around its values."""
+    if hasattr(kind, "_fields"):
+        return len('["n",,[]]') + _json_length(f"{kind.__module__}:{kind.__qualname__}")
+    return len('["u",[]]')
+
+
 def _tensor_bytes(tensor: Tensor) -> bytes:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
@@ -187,7 +256,7 @@ def _describe(tree: Tree, found: list[Tensor]) -> Any:
         return ["t", str(tree.dtype).removeprefix("torch."), list(tree.shape)]
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
-    if isinstance(tree, dict):
+    if isinstance(tree, NAMED):
         return ["d", [[name, _describe(value, found)] for name, value in tree.items()]]
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         kind = type(tree)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,13 +25,14 @@ from shoal.core.key import Key
 from shoal.core.method import Method, overridden
 from shoal.core.outbox import Outbox
 from shoal.core.training import Course, Start, Trained, TrainedBlock, Training, in_courses, is_plain
-from shoal.core.tree import row, tree_map
+from shoal.core.tree import elementwise, row
 from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree
 from shoal.engines.memory import MemoryStore
 from shoal.engines.serial import Serial, delivered
 
 LARGEST_BLOCK = 256  # clients
 LARGEST_STACK = 2**24  # parameters of all clients of a block together
+CHUNKS = 4  # of a block, for each thread: more overlap better, and cost more calls
 
 Mail = Sequence[tuple[Packet, Tree, int]]
 
@@ -77,7 +80,9 @@ class Blocks:
                 yield from self._trained_together(work, members, mail, key)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """See `Engine`."""
+        if "_pool" in self.__dict__:
+            self._pool.shutdown(cancel_futures=True)
 
     # ---- clients that only train
 
@@ -108,43 +113,75 @@ class Blocks:
     # ---- clients that do something of their own before and after
 
     def _trained_together(self, work: Work, cohort: Cohort, mail: Mail, key: Key) -> Iterator[Delivery]:
-        """The replies of the block, client by client: they wait for one another where training starts."""
-        started = time.perf_counter()
-        waiting: list[_Waiting] = []
-        visits: dict[int, Visit] = {}
-        for position, client in enumerate(cohort.ids):
-            context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
-            memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh()
-            one = _Client(self._side, work.verb, client, memory, context)
-            self._sort(position, one.begin(mail[position][1]), waiting, visits)
-        while waiting:
-            trained, gone = self._train(waiting, work.round), waiting
-            waiting = []
-            for i, one_of_them in enumerate(gone):
-                went_on = one_of_them.client.go_on(one_of_them, trained.single(i))
-                self._sort(one_of_them.position, went_on, waiting, visits)
-        share = (time.perf_counter() - started) / len(cohort.ids)
-        for position, client in enumerate(cohort.ids):
-            _, sent, down = mail[position]
-            begun = time.perf_counter() - share
-            yield delivered(self._side, self._store, work, client, sent, visits[position], down, begun)
+        """The replies of the block, client by client: they wait for one another where training starts.
 
-    @staticmethod
-    def _sort(
-        position: int, found: _Waiting | Visit, waiting: list[_Waiting], visits: dict[int, Visit]
-    ) -> None:
-        if isinstance(found, Visit):
-            visits[position] = found
-        else:
-            waiting.append(found._replace(position=position))
+        Threads train some of them, while this one prepares the next and takes in what is trained.
+        """
+        size = -(-len(cohort.ids) // (CHUNKS * self._threads))
+        positions = range(len(cohort.ids))
+        chunks = []
+        for first in positions[::size]:
+            chunk = _Chunk(list(positions[first : first + size]), time.perf_counter())
+            for position in chunk.positions:
+                context = self._context(work, cohort, position, key)
+                client, mailed = cohort.ids[position], mail[position][1]
+                memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
+                one = _Client(self._side, work.verb, client, memory, context)
+                chunk.sort(position, one.begin(mailed))
+            chunk.training = self._start(chunk, work.round)
+            chunks.append(chunk)
+        for chunk in chunks:
+            while chunk.waiting:
+                trained, gone = chunk.training(), chunk.waiting
+                chunk.waiting = []
+                for i, one_of_them in enumerate(gone):
+                    went_on = one_of_them.client.go_on(one_of_them, trained.single(i))
+                    chunk.sort(one_of_them.position, went_on)
+                chunk.training = self._start(chunk, work.round)
+            share = (time.perf_counter() - chunk.started) / len(chunk.positions)
+            for position in chunk.positions:
+                _, sent, down = mail[position]
+                visit, begun = chunk.visits.pop(position), time.perf_counter() - share
+                yield delivered(self._side, self._store, work, cohort.ids[position], sent, visit, down, begun)
 
-    def _train(self, waiting: Sequence[_Waiting], round: int) -> TrainedBlock:
-        method = self._side.method
+    def _context(self, work: Work, cohort: Cohort, position: int, key: Key) -> Context:
+        setting, own = cohort.setting(position), key.fold("client", cohort.ids[position])
+        return Context(work.round, work.leg, setting, own)
+
+    def _start(self, chunk: _Chunk, round: int) -> Callable[[], TrainedBlock]:
+        """Begin to train those who wait; returns what waits for it."""
+        method, task, waiting = self._side.method, self._side.task, chunk.waiting
         assert isinstance(method, Training)
-        block = Block.of([one.data for one in waiting])
-        return method.local.train_block(
-            self._side.task, [one.start for one in waiting], block, round, self._threads
-        )
+        if not waiting:
+            return _nobody_waits
+        starts, block = [one.start for one in waiting], Block.of([one.data for one in waiting])
+        train = partial(method.local.train_block, task, starts, block, round, 1)
+        return train if self._threads == 1 else self._pool.submit(train).result
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads, thread_name_prefix="shoal-block")
+
+
+class _Chunk:
+    """Some clients of a block, who are trained in one call."""
+
+    def __init__(self, positions: list[int], started: float) -> None:
+        self.positions, self.started = positions, started
+        self.waiting: list[_Waiting] = []
+        self.visits: dict[int, Visit] = {}
+        self.training: Callable[[], TrainedBlock] = _nobody_waits
+
+    def sort(self, position: int, found: _Waiting | Visit) -> None:
+        """Whether a client is done, or has come as far as its training."""
+        if isinstance(found, Visit):
+            self.visits[position] = found
+        else:
+            self.waiting.append(found._replace(position=position))
+
+
+def _nobody_waits() -> TrainedBlock:
+    raise AssertionError("there is nothing to train")
 
 
 class _Waiting(NamedTuple):
@@ -199,10 +236,17 @@ class _Client(NamedTuple):
         return self._ended(*method.trained_alone(task, course, data, self.context, start))
 
     def _ended(self, kept: Tree, reply: Reply) -> Visit:
-        kept = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, kept)
+        kept = elementwise(_alone, kept)
         if self.verb == "train":
             return Visit(Memory(kept, self.memory.codec), Packet(reply))
         return Visit(*self.side.answer(self.id, kept, reply, self.memory, self.context))
+
+
+def _alone(leaf: Any) -> Any:
+    """A tensor without its neighbours: a view of a block would keep the whole block in memory."""
+    if isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes() > leaf.numel() * leaf.element_size():
+        return leaf.clone()
+    return leaf
 
 
 def _differing(sent: Sequence[Tree]) -> Tree:

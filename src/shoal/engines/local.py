@@ -89,7 +89,7 @@ class LocalEngine(Engine):
 
     def memory(self, client: int, version: Version | None) -> Memory:
         """See `Engine`."""
-        return self._store.read(client, version) or self._side.fresh()
+        return self._store.read(client, version) or self._side.fresh
 
     def restore(self, client: int, version: Version, memory: Memory) -> None:
         """See `Engine`."""

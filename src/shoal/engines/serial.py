@@ -26,7 +26,7 @@ class Serial:
             started = time.perf_counter()
             packet, sent, down = outbox[position]
             context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
-            memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh()
+            memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
             visit = self._side.visit(work.verb, client, memory, packet, context)
             yield delivered(self._side, self._store, work, client, sent, visit, down, started)
 

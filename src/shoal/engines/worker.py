@@ -80,7 +80,7 @@ def _do(side: ClientSide, letter: Tree, slot: Slot, job: Errand) -> Returned:
         message, memory = from_buffer(memoryview(slot.inward if job.data is None else bytearray(job.data)))
         context = Context(job.round, job.leg, job.setting, job.key)
         packet = Packet(letter if job.letter else message)
-        visit = side.visit(job.verb, job.client, memory or side.fresh(), packet, context)
+        visit = side.visit(job.verb, job.client, memory or side.fresh, packet, context)
         if visit.answer is None:
             return Returned(job.slot, 0, reason=visit.reason)
         kept = visit.memory if side.remembers and job.verb in TRAINING else None

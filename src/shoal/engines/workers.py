@@ -212,7 +212,7 @@ class Exchange:
     def _read(self, position: int, worker: Worker, done: Returned) -> Delivery:
         pool, client = self._pool, self._cohort.ids[position]
         _, sent, down = self._outbox[position]
-        visit = Visit(pool.side.fresh(), None, done.reason)
+        visit = Visit(pool.side.fresh, None, done.reason)
         if not done.reason:
             shared = done.data is None
             buffer = memoryview(worker.slots[done.slot].outward) if shared else memoryview(done.data)  # type: ignore[arg-type]

@@ -82,7 +82,7 @@ def _usual(module: nn.Module, linears: int) -> bool:
 
 _SIGNATURE = int64(
     int64, int64, given(int64, 1), int64,  # first, last, sizes, loss
-    given(float32, 2), float32[:, ::1], float32[::1],  # start, out, change
+    given(float32, 2), float32[:, ::1], float32[:, ::1],  # start, out, change
     given(float32, 2), given(int64, 1), given(float32, 1),  # x, labels, targets
     given(int64, 1), given(int64, 1), given(int64, 1),  # index, step_ptr, client_ptr
     given(float32, 1), float64, float64, float64, given(float32, 2),  # lr, momentum, decay, mu, shift
@@ -123,7 +123,7 @@ def _train(
             forward(net, work, rows.size)
             total += batch_loss(loss, work.values, heads, stride, labels, targets, rows, work.slopes, top)
             backward(net, work, rows.size, rule, step == begin, origin, extra)
-        sound[client] = unpack(net, work.params, origin, client, len(out), out[client], change)
+        sound[client] = unpack(net, work.params, origin, out[client], change[client])
         losses[client] = total / max(end - begin, 1)
     return 0
 
@@ -168,8 +168,7 @@ def train(
         plan: The model and its loss.
         start: [C or 1, P] float32, what each client (or every client) starts from.
         out: [C, P] float32, where the trained parameters go.
-        change: [C * P] float32, where the trained parameters less those of the start go: the rows of all
-            clients for the first matrix, then those for the first bias, and so on.
+        change: [C, P] float32, where the trained parameters less those of the start go.
         x: [N, D] float32, the samples of all clients.
         y: [N] int64 labels, or float32 targets for the squared error.
         index: [T] int64, the rows of x for all steps of all clients, one after another.
@@ -188,7 +187,7 @@ def train(
     clients, params = len(out), plan.params
     _check("start", start, (1 if len(start) == 1 else clients, params))
     _check("out", out, (clients, params))
-    _check("change", change, (clients * params,))
+    _check("change", change, (clients, params))
     _check("x", x, (len(y), plan.sizes[0]))
     _check("lr", lr, (clients,))
     _check("losses", losses, (clients,))

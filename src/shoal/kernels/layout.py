@@ -116,27 +116,21 @@ def _pad(y: np.ndarray, yo: Index, stride: Index, x: np.ndarray, xo: Index, n: I
 
 
 @inner
-def unpack(
-    net: Net, params: np.ndarray, origin: np.ndarray, client: Index, clients: Index,
-    flat: np.ndarray, change: np.ndarray,
-) -> Flag:  # fmt: skip
+def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
     """The inverse of `pack`, and how far the parameters went from their origin.
 
-    In `change` the rows of all clients for one matrix or bias lie together. Returns whether all of it is
-    finite, and so are its squares: to look at it now costs nothing.
+    Returns whether all of `change` is finite, and so are its squares: to look at it now costs nothing.
     """
     at = 0
     sound: Flag = True
     for layer in range(net.weights.size):
         wide, out = net.sizes[layer], net.sizes[layer + 1]
-        place = clients * at + client * out * wide
         for o in range(out):
             row = params[net.weights[layer] + o * net.strides[layer] :][:wide]
-            sound &= _leave(row, origin[at : at + wide], flat[at : at + wide], change[place : place + wide])
-            at, place = at + wide, place + wide
-        place = clients * at + client * out
+            sound &= _leave(row, origin[at : at + wide], flat[at : at + wide], change[at : at + wide])
+            at += wide
         bias = params[net.biases[layer] : net.biases[layer] + out]
-        sound &= _leave(bias, origin[at : at + out], flat[at : at + out], change[place : place + out])
+        sound &= _leave(bias, origin[at : at + out], flat[at : at + out], change[at : at + out])
         at += out
     return sound
 

@@ -100,7 +100,9 @@ class FedBN(AveragingMethod):
 
     def local_model(self, memory: Weights, message: Any) -> Weights:
         """See `Method`."""
-        shared = message.model
+        shared: Weights = message.model
+        if not memory.params and not memory.buffers:
+            return shared
         return Weights({**shared.params, **memory.params}, {**shared.buffers, **memory.buffers})
 
 
@@ -114,8 +116,13 @@ def shared_part(task: Task, weights: Weights) -> Weights:
     return _pick(task, weights, own=False)
 
 
+NOTHING = Weights({}, {})
+
+
 def _pick(task: Task, weights: Weights, *, own: bool) -> Weights:
     norms = set(task.batch_norms)
+    if not norms:
+        return NOTHING if own else weights
     params, buffers = (
         {name: value for name, value in part.items() if (name.rpartition(".")[0] in norms) == own}
         for part in weights

@@ -37,7 +37,7 @@ from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start, check_training
-from shoal.core.tree import subtract, zeros_like
+from shoal.core.tree import elementwise, subtract, zeros_like
 from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
@@ -126,7 +126,7 @@ class Scaffold(AveragingMethod):
     ) -> tuple[ScaffoldState, Metrics]:
         """See `Method`."""
         averaged, metrics = self.averaging.finish(task, state.averaged, acc.average, moment)  # line 16
-        change = {name: value / acc.population for name, value in acc.control.values.items()}
+        change = elementwise(lambda value: value / acc.population, acc.control.values)
         control = moved(Weights(state.control, {}), Weights(change, {})).params  # line 17
         return ScaffoldState(averaged, control), metrics
 
@@ -143,9 +143,7 @@ class Scaffold(AveragingMethod):
         trained = yield Start(message.model, self.terms, shift)  # line 10
         update = trained.update(message.model)
         reach = self.local.rate(context.round) * effective_steps(trained.steps, self.local.momentum)
-        control = {
-            name: memory[name] - message.control[name] - update.params[name] / reach for name in memory
-        }  # line 12
+        control = elementwise(lambda y, c: (y / -reach).sub_(c), update.params, shift)  # line 12
         payload = ScaffoldReply(update, subtract(control, memory))
         return control, Reply(payload, data.weight, {"train_loss": trained.loss})
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.data import Block
+from shoal.core.flat import Flat
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Start, TrainedBlock
@@ -43,8 +44,8 @@ def train(
     alike = all(start.weights is starts[0].weights for start in starts)
     begin = _flat([start.weights.params for start in (starts[:1] if alike else starts)], task)
     shifts = _shifts(starts)
-    out, losses = torch.empty(clients, params), np.empty(clients)
-    change = torch.empty(clients * params)
+    out, change = torch.empty(clients, params), torch.empty(clients, params)
+    losses = np.empty(clients)
     sound = dense.train(
         task.dense,
         begin.numpy(),
@@ -64,8 +65,8 @@ def train(
         spread=partial(in_threads, block.counts, threads),
     )
     return TrainedBlock(
-        Weights(_unflat(out, task), starts[0].weights.buffers),
-        Weights(_unflat_rows(change, task), {}),
+        Weights(task.layout.tree(out), starts[0].weights.buffers),
+        Weights(task.layout.tree(change), {}),
         np.diff(block.client_ptr),
         torch.from_numpy(losses).float(),
         bool(sound.all()),
@@ -105,24 +106,11 @@ if hasattr(os, "register_at_fork"):  # a copy of this process has the pool, but 
 
 def _flat(rows: Sequence[Mapping[str, Tensor]], task: Task) -> Tensor:
     """[rows, parameters]: each one's tensors side by side, in the model's order."""
-    return torch.cat([row[name].reshape(-1) for row in rows for name in task.shapes]).view(len(rows), -1)
+    found = [_vector(row, task) for row in rows]
+    return found[0][None] if len(found) == 1 else torch.stack(found)
 
 
-def _unflat(flat: Tensor, task: Task) -> dict[str, Tensor]:
-    """[clients, *shape] by name, as views, from [clients, parameters]."""
-    pieces = torch.split(flat, [shape.numel() for shape in task.shapes.values()], 1)
-    return {
-        name: piece.view(len(piece), *shape)
-        for (name, shape), piece in zip(task.shapes.items(), pieces, strict=True)
-    }
-
-
-def _unflat_rows(rows: Tensor, task: Task) -> dict[str, Tensor]:
-    """[clients, *shape] by name, from all clients' rows for the first, then those for the second, ..."""
-    sizes = [shape.numel() for shape in task.shapes.values()]
-    clients = rows.numel() // sum(sizes)
-    pieces = torch.split(rows, [clients * size for size in sizes])
-    return {
-        name: piece.view(clients, *shape)
-        for (name, shape), piece in zip(task.shapes.items(), pieces, strict=True)
-    }
+def _vector(row: Mapping[str, Tensor], task: Task) -> Tensor:
+    if isinstance(row, Flat) and row.layout == task.layout:
+        return row.vector
+    return torch.cat([row[name].reshape(-1) for name in task.shapes])
