@@ -245,6 +245,6 @@ def test_client_and_server_are_built_apart():
     whole = setup("scaffold").federation
     assert same(start(server).state, start(whole).state)
     client = client_side(chosen, make_task(chosen, samples), setup().side.data)
-    assert same(client.fresh(), setup("scaffold").side.fresh)
+    assert same(client.fresh, setup("scaffold").side.fresh)
     with pytest.raises(SpecError, match="needs clean samples at the server, and this one has none"):
         server_side(spec("fltrust"), make_task(chosen, samples), setup().federation.engine, 8)
