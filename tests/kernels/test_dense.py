@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from shoal.core.task import LOSSES
-from shoal.kernels.dense import LOSS_CODES, DensePlan, plan_of, train
+from shoal.kernels.dense import train
+from shoal.kernels.plan import LOSS_CODES, DensePlan, plan_of
 
 EXTRAS = {
     "plain": {},

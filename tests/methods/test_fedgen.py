@@ -13,15 +13,14 @@ from shoal.core.types import Cohort, Moment, Weights
 from shoal.methods.fedgen import FedGen, FedGenReply
 from shoal.parts.generator import (
     Adam,
-    Generated,
     adam_step,
     diversity_loss,
     faded,
-    generate,
     label_weights,
     new_generator,
     teacher_loss,
 )
+from shoal.terms.generated import Generated, generate
 
 QUICK = {"name": "fedgen", "steps": 3}
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,6 +80,19 @@ class Key:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.words[0] >> 1)
             yield
+
+
+class ClientKeys(Sequence[Key]):
+    """`key.fold("client", id, purpose)` for each of some clients, made when asked for."""
+
+    def __init__(self, key: Key, clients: Sequence[int], purpose: str) -> None:
+        self._key, self._clients, self._purpose = key, clients, purpose
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def __getitem__(self, position: Any) -> Any:
+        return self._key.fold("client", self._clients[position], self._purpose)
 
 
 def _pair(words: tuple[int, int]) -> np.ndarray:

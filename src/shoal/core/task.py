@@ -18,7 +18,7 @@ from shoal.core.errors import SpecError
 from shoal.core.flat import Layout, flat
 from shoal.core.key import Key
 from shoal.core.types import Weights
-from shoal.kernels.dense import DensePlan
+from shoal.kernels.plan import DensePlan
 
 LossName = Literal["cross_entropy", "one_versus_all", "squared_error"]
 

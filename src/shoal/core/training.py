@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.data import Batching, Block, Data
+from shoal.core.key import Key
 from shoal.core.method import Axes, Method
 from shoal.core.task import Task
 from shoal.core.term import Term
@@ -114,11 +115,18 @@ class Solver(ABC):
         return False
 
     def train_block(
-        self, task: Task, starts: Sequence[Start], block: Block, round: int, threads: int
+        self,
+        task: Task,
+        starts: Sequence[Start],
+        block: Block,
+        keys: Sequence[Key],
+        round: int,
+        threads: int,
     ) -> TrainedBlock:
         """Train several clients at once, each to the bits that `train` gives; asked only where it `fits`.
 
-        All have the same terms. One start stands for all.
+        All have the same terms. One start stands for all. Each has a key for its randomness besides the order
+        of its samples: `context.key.fold("noise")`.
         """
         raise NotImplementedError
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +22,10 @@ from shoal.core.client import ClientSide, Visit
 from shoal.core.codec import Packet
 from shoal.core.data import Block, Data
 from shoal.core.engine import TRAINING, Delivery, Memory, Verb, Work, stage
-from shoal.core.key import Key
+from shoal.core.key import ClientKeys, Key
 from shoal.core.method import Method, overridden
 from shoal.core.outbox import Outbox
-from shoal.core.training import Course, Start, Trained, TrainedBlock, Training, in_courses, is_plain
+from shoal.core.training import Course, Start, Trained, Training, in_courses, is_plain
 from shoal.core.tree import elementwise, row
 from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree
 from shoal.engines.memory import MemoryStore
@@ -98,7 +99,8 @@ class Blocks:
         alike = all(message is sent[0] for message in sent)
         starts = [Start(message.model, method.terms) for message in (sent[:1] if alike else sent)]
         with stage(work.verb, cohort.ids[0], work.round):
-            trained = method.local.train_block(side.task, starts, block, work.round, self._threads)
+            keys = ClientKeys(key, cohort.ids, "noise")
+            trained = method.local.train_block(side.task, starts, block, keys, work.round, self._threads)
         weight = torch.from_numpy(block.counts).double()
         reply = Reply(ModelUpdate(trained.change), weight, {"train_loss": trained.losses})
         if not self._length:
@@ -134,9 +136,8 @@ class Blocks:
             while chunk.waiting:
                 trained, gone = chunk.training(), chunk.waiting
                 chunk.waiting = []
-                for i, one_of_them in enumerate(gone):
-                    went_on = one_of_them.client.go_on(one_of_them, trained.single(i))
-                    chunk.sort(one_of_them.position, went_on)
+                for one_of_them, result in zip(gone, trained, strict=True):
+                    chunk.sort(one_of_them.position, one_of_them.client.go_on(one_of_them, result))
                 chunk.training = self._start(chunk, work.round)
             share = (time.perf_counter() - chunk.started) / len(chunk.positions)
             for position in chunk.positions:
@@ -148,15 +149,10 @@ class Blocks:
         setting, own = cohort.setting(position), key.fold("client", cohort.ids[position])
         return Context(work.round, work.leg, setting, own)
 
-    def _start(self, chunk: _Chunk, round: int) -> Callable[[], TrainedBlock]:
+    def _start(self, chunk: _Chunk, round: int) -> Callable[[], list[Trained]]:
         """Begin to train those who wait; returns what waits for it."""
-        method, task, waiting = self._side.method, self._side.task, chunk.waiting
-        assert isinstance(method, Training)
-        if not waiting:
-            return _nobody_waits
-        starts, block = [one.start for one in waiting], Block.of([one.data for one in waiting])
-        train = partial(method.local.train_block, task, starts, block, round, 1)
-        return train if self._threads == 1 else self._pool.submit(train).result
+        train = partial(_train, self._side, chunk.waiting, round)
+        return train if self._threads == 1 or not chunk.waiting else self._pool.submit(train).result
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -170,7 +166,7 @@ class _Chunk:
         self.positions, self.started = positions, started
         self.waiting: list[_Waiting] = []
         self.visits: dict[int, Visit] = {}
-        self.training: Callable[[], TrainedBlock] = _nobody_waits
+        self.training: Callable[[], list[Trained]] = list
 
     def sort(self, position: int, found: _Waiting | Visit) -> None:
         """Whether a client is done, or has come as far as its training."""
@@ -180,8 +176,17 @@ class _Chunk:
             self.waiting.append(found._replace(position=position))
 
 
-def _nobody_waits() -> TrainedBlock:
-    raise AssertionError("there is nothing to train")
+def _train(side: ClientSide, waiting: Sequence[_Waiting], round: int) -> list[Trained]:
+    """Those of equal terms in one call."""
+    method, trained = side.method, []
+    assert isinstance(method, Training)
+    for _, equal in groupby(waiting, lambda one: id(one.start.terms)):
+        some = list(equal)
+        starts, block = [one.start for one in some], Block.of([one.data for one in some])
+        keys = [one.client.context.key.fold("noise") for one in some]
+        done = method.local.train_block(side.task, starts, block, keys, round, 1)
+        trained += [done.single(i) for i in range(len(some))]
+    return trained
 
 
 class _Waiting(NamedTuple):
@@ -231,7 +236,7 @@ class _Client(NamedTuple):
             start = move()
         except StopIteration as end:
             return self._ended(*end.value)
-        if start.terms == method.terms:
+        if method.local.fits(task, start.terms):
             return _Waiting(self, data, course, start)
         return self._ended(*method.trained_alone(task, course, data, self.context, start))
 

@@ -10,75 +10,18 @@ numba notices changes of this file only: after a change of a module that it impo
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numba import boolean, float32, float64, int64
-from torch import nn
 
+from shoal.kernels.distillation import agree, follow, soften
 from shoal.kernels.jit import given, kernel
 from shoal.kernels.layout import copy, make_net, make_work, pack, unpack
-from shoal.kernels.losses import CROSS_ENTROPY, ONE_VERSUS_ALL, SQUARED_ERROR, batch_loss
-from shoal.kernels.passes import StepRule, backward, forward
-
-LOSS_CODES = {
-    "cross_entropy": CROSS_ENTROPY,
-    "one_versus_all": ONE_VERSUS_ALL,
-    "squared_error": SQUARED_ERROR,
-}
-
-
-class DensePlan(NamedTuple):
-    """A multilayer perceptron: linear layers with biases, and ReLU between them."""
-
-    sizes: tuple[int, ...]  # of the input, of each layer's output
-    loss: int  # one of LOSS_CODES
-
-    @property
-    def params(self) -> int:
-        """How many parameters there are. Laid out: W1 [out, in], b1, W2, b2, ..."""
-        return sum(out * (into + 1) for into, out in zip(self.sizes, self.sizes[1:]))
-
-
-def plan_of(module: nn.Module, shape: Sequence[int], loss: str) -> DensePlan | None:
-    """The plan that computes what `module` does with samples of this shape; None where there is none."""
-    layers = list(_layers(module))
-    if layers and type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
-        del layers[0]
-    elif len(shape) != 1:
-        return None
-    linears = [layer for layer in layers[::2] if type(layer) is nn.Linear]
-    between = [layer for layer in layers[1::2] if type(layer) is nn.ReLU]
-    if len(linears) + len(between) < len(layers) or len(linears) != len(between) + 1:
-        return None
-    sizes = (math.prod(shape), *(layer.out_features for layer in linears))
-    fits = all(layer.in_features == size for layer, size in zip(linears, sizes)) and min(sizes) > 0
-    if not fits or loss not in LOSS_CODES or not _usual(module, len(linears)):
-        return None
-    return DensePlan(sizes, LOSS_CODES[loss])
-
-
-def _layers(module: nn.Module) -> Iterator[nn.Module]:
-    """The layers of nested `nn.Sequential`s, in order."""
-    if type(module) is nn.Sequential:
-        for child in module:
-            yield from _layers(child)
-    elif type(module) is not nn.Identity:
-        yield module
-
-
-def _usual(module: nn.Module, linears: int) -> bool:
-    """Whether every linear layer has a weight and a bias of its own to train, and nothing listens in."""
-    values = list(module.parameters())  # each once, however many layers share it
-    return (
-        len(values) == 2 * linears
-        and all(value.dtype is torch.float32 and value.requires_grad for value in values)
-        and not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
-    )
-
+from shoal.kernels.losses import batch_loss
+from shoal.kernels.passes import StepRule, backward, forward, forward_layer
+from shoal.kernels.plan import CROSS_ENTROPY, SQUARED_ERROR, DensePlan
 
 _SIGNATURE = int64(
     int64, int64, given(int64, 1), int64,  # first, last, sizes, loss
@@ -86,6 +29,9 @@ _SIGNATURE = int64(
     given(float32, 2), given(int64, 1), given(float32, 1),  # x, labels, targets
     given(int64, 1), given(int64, 1), given(int64, 1),  # index, step_ptr, client_ptr
     given(float32, 1), float64, float64, float64, given(float32, 2),  # lr, momentum, decay, mu, shift
+    float64, float64,  # beta, tau
+    given(float32, 2), given(int64, 1), given(int64, 1), given(boolean, 1),  # features and their classes
+    float64, float64,  # g_a, g_b
     float64[::1], boolean[::1],  # losses, sound
 )  # fmt: skip
 
@@ -95,15 +41,24 @@ def _train(
     first: int, last: int, sizes: np.ndarray, loss: int, start: np.ndarray, out: np.ndarray,
     change: np.ndarray, x: np.ndarray, labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
-    mu: float, shift: np.ndarray, losses: np.ndarray, sound: np.ndarray,
+    mu: float, shift: np.ndarray, beta: float, tau: float, features: np.ndarray, classes: np.ndarray,
+    feature_ptr: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, losses: np.ndarray,
+    sound: np.ndarray,
 ) -> int:  # fmt: skip
     """See `train`. Returns 0, or 1 + the first step without samples or with one that x does not have."""
-    batch = np.int64(1)
+    batch, generated = np.int64(1), feature_ptr.size > 0
     for step in range(client_ptr[first], client_ptr[last]):
-        batch = max(batch, step_ptr[step + 1] - step_ptr[step])
+        more = feature_ptr[step + 1] - feature_ptr[step] if generated else 0
+        batch = max(batch, step_ptr[step + 1] - step_ptr[step] + more)
+        for row in index[step_ptr[step] : step_ptr[step + 1]]:
+            if not 0 <= row < x.shape[0]:
+                return step + 1
+        if step_ptr[step] == step_ptr[step + 1]:
+            return step + 1
     net = make_net(sizes, batch)
     work = make_work(net, batch, momentum != 0.0)
-    top, heads, stride = net.values[-1], sizes[-1], net.strides[-1]
+    top, heads, stride, head = net.values[-1], sizes[-1], net.strides[-1], sizes.size - 2
+    known = np.empty((0, 0), np.float32)
     for client in range(first, last):
         origin = start[client if start.shape[0] > 1 else 0]
         extra = shift[client] if shift.shape[0] else origin
@@ -111,22 +66,47 @@ def _train(
         rule = StepRule(lr[client], np.float32(momentum), np.float32(weight_decay), np.float32(mu), shifted)
         pack(net, origin, work.params)
         begin, end = client_ptr[client], client_ptr[client + 1]
+        if beta != 0.0:
+            known = soften(net, work, batch, x, labels, index[step_ptr[begin] : step_ptr[end]], tau)
         total = 0.0
         for step in range(begin, end):
             rows = index[step_ptr[step] : step_ptr[step + 1]]
-            if rows.size == 0:
-                return step + 1
-            for b in range(rows.size):
-                if not 0 <= rows[b] < x.shape[0]:
-                    return step + 1
+            n = rows.size
+            for b in range(n):
                 copy(work.values, b * net.strides[0], x[rows[b]], np.int64(0), sizes[0])
-            forward(net, work, rows.size)
+            forward(net, work, n)
             total += batch_loss(loss, work.values, heads, stride, labels, targets, rows, work.slopes, top)
-            backward(net, work, rows.size, rule, step == begin, origin, extra)
+            if beta != 0.0:
+                before = known[step_ptr[step] - step_ptr[begin] :]
+                follow(work, top, heads, stride, labels, rows, before, beta, tau)
+            more = feature_ptr[step + 1] - feature_ptr[step] if generated else np.int64(0)
+            if more:
+                at, wide = feature_ptr[step], net.strides[head]
+                for b in range(more):
+                    place = net.values[head] + (n + b) * wide
+                    copy(work.values, place, features[at + b], np.int64(0), sizes[head])
+                forward_layer(net, work, head, n, more)
+                agree(work, top, heads, stride, labels, rows, classes[at : at + more], learned, g_a, g_b)
+            backward(net, work, n, n + more, rule, step == begin, origin, extra)
         sound[client] = unpack(net, work.params, origin, out[client], change[client])
         losses[client] = total / max(end - begin, 1)
     return 0
 
+
+class Generated(NamedTuple):
+    """Features for the last layer, besides those of the samples. See `train`."""
+
+    features: np.ndarray  # [F, width] float32: for each step as many as it has samples, then some more
+    classes: np.ndarray  # [F] int64
+    ptr: np.ndarray  # [S + 1] int64: where each step's begin
+    learned: np.ndarray  # [classes] bool: samples of others do not count in g_b's part
+    g_a: float
+    g_b: float
+
+
+_NO_FEATURES = Generated(
+    np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_), 0, 0
+)
 
 Some = Callable[[int, int], None]  # trains the clients from the first number up to before the second
 Spread = Callable[[Some, int], None]  # calls it so that all of so many clients are trained
@@ -157,6 +137,9 @@ def train(
     weight_decay: float = 0.0,
     mu: float = 0.0,
     shift: np.ndarray | None = None,
+    beta: float = 0.0,
+    tau: float = 1.0,
+    generated: Generated | None = None,
     spread: Spread = _at_once,
 ) -> np.ndarray:
     """Train C clients by stochastic gradient descent. Returns [C] bool: whether each change can be squared.
@@ -180,6 +163,12 @@ def train(
         weight_decay: As in torch.
         mu: Weight of the proximal term.
         shift: [C, P] float32, added to every gradient.
+        beta: Weight of the distance to what the start says of the classes that a sample is not of.
+        tau: Temperature at which that is said.
+        generated: Adds to the loss of a step with n samples `g_a` times the mean cross entropy of the last
+            layer's outputs for the features after the first n, and `g_b` times the mean over its samples of
+            KL(softmax of the outputs for the first n features || that for the samples), where the former is
+            held fixed.
         spread: Goes through the clients; disjoint ranges of them may run in threads of their own.
     """
     shift = _NO_SHIFT if shift is None else shift
@@ -195,6 +184,13 @@ def train(
     _check("shift", shift, (clients, params) if len(shift) else (0, 0))
     _check_pointers("client_ptr", client_ptr, clients, len(step_ptr) - 1)
     _check_pointers("step_ptr", step_ptr, len(step_ptr) - 1, len(index))
+    generated = _NO_FEATURES if generated is None else generated
+    if len(generated.ptr):
+        _check("features", generated.features, (len(generated.classes), plan.sizes[-2]))
+        _check("learned", generated.learned, (plan.sizes[-1],))
+        _check_pointers("ptr", generated.ptr, len(step_ptr) - 1, len(generated.classes))
+    if (beta or len(generated.ptr)) and plan.loss != CROSS_ENTROPY:
+        raise ValueError("distillation needs the cross entropy of classes")
     sizes = np.array(plan.sizes, np.int64)
 
     def some(first: int, last: int) -> None:
@@ -202,7 +198,8 @@ def train(
             raise ValueError(f"clients {first} to {last} are not among {clients}")
         bad = _train(
             first, last, sizes, plan.loss, start, out, change, x, labels, targets,
-            index, step_ptr, client_ptr, lr, momentum, weight_decay, mu, shift, losses, sound,
+            index, step_ptr, client_ptr, lr, momentum, weight_decay, mu, shift, beta, tau,
+            *generated, losses, sound,
         )  # fmt: skip
         if bad:
             raise ValueError(

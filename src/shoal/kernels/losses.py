@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from shoal.kernels.jit import Index, Real, inner
-
-CROSS_ENTROPY, ONE_VERSUS_ALL, SQUARED_ERROR = 0, 1, 2
+from shoal.kernels.plan import CROSS_ENTROPY, ONE_VERSUS_ALL
 
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 

@@ -93,23 +93,28 @@ def _dots(
 @inner
 def forward(net: Net, work: Workspace, batch: Index) -> None:
     """Fill in the values of all layers; those of the input are there."""
-    layers = net.weights.size
-    for layer in range(layers):
-        out, wide = net.sizes[layer + 1], net.strides[layer]
-        xo, yo, ys = net.values[layer], net.values[layer + 1], net.strides[layer + 1]
-        for b in range(0, batch, _CHUNK):
-            args = (wide, work.values, xo + b * wide, min(_CHUNK, batch - b))
-            _dots(work.values, yo + b * ys, ys, out, work.params, net.weights[layer], *args)
-        bias = work.params[net.biases[layer] : net.biases[layer] + out]
-        for b in range(batch):
-            row = work.values[yo + b * ys : yo + b * ys + out]
-            if layer + 1 < layers:
-                for i in range(out):
-                    value = row[i] + bias[i]
-                    row[i] = _ZERO if value <= _ZERO else value  # so that nan stays nan
-            else:
-                for i in range(out):
-                    row[i] += bias[i]
+    for layer in range(net.weights.size):
+        forward_layer(net, work, layer, np.int64(0), batch)
+
+
+@inner
+def forward_layer(net: Net, work: Workspace, layer: Index, first: Index, batch: Index) -> None:
+    """Fill in what a layer puts out for `batch` rows of its input, from the row `first` on."""
+    out, wide, ys = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
+    xo, yo = net.values[layer] + first * wide, net.values[layer + 1] + first * ys
+    for b in range(0, batch, _CHUNK):
+        args = (wide, work.values, xo + b * wide, min(_CHUNK, batch - b))
+        _dots(work.values, yo + b * ys, ys, out, work.params, net.weights[layer], *args)
+    bias = work.params[net.biases[layer] : net.biases[layer] + out]
+    for b in range(batch):
+        row = work.values[yo + b * ys : yo + b * ys + out]
+        if layer + 1 < net.weights.size:
+            for i in range(out):
+                value = row[i] + bias[i]
+                row[i] = _ZERO if value <= _ZERO else value  # so that nan stays nan
+        else:
+            for i in range(out):
+                row[i] += bias[i]
 
 
 @inner
@@ -137,18 +142,23 @@ def backward(
     net: Net,
     work: Workspace,
     batch: Index,
+    last: Index,
     rule: StepRule,
     fresh: Flag,
     origin: np.ndarray,
     shift: np.ndarray,
 ) -> None:
-    """Update the parameters from the slopes of the outputs. `fresh` says that this is the first step."""
+    """Update the parameters from the slopes of the outputs. `fresh` says that this is the first step.
+
+    The last layer has `last` rows; those after the `batch` concern it alone.
+    """
     none, one = np.int64(0), np.int64(1)  # literal numbers would each be compiled for
     end = origin.size  # of the layer's parameters in the flat arrays
     for layer in range(net.weights.size - 1, -1, -1):
         out, wide, slope = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
         x, dx, dy, w = net.values[layer], net.values[layer], net.values[layer + 1], net.weights[layer]
         flat = end - out * (net.sizes[layer] + 1)
+        rows_in = last if layer == net.weights.size - 1 else batch
         if layer > 0:
             clear(work.slopes, dx, batch * wide)
         for o in range(0, out, BAND):
@@ -157,7 +167,7 @@ def backward(
                 _accumulate(
                     work.slopes, dx, batch, wide, work.slopes, dy + o, slope, one, work.params, at, rows, _ONE
                 )
-            args = (work.slopes, dy + o, one, slope, work.values, x, batch)
+            args = (work.slopes, dy + o, one, slope, work.values, x, rows_in)
             if plain(rule):
                 _accumulate(work.params, at, rows, wide, *args, -rule.rate)
             else:
@@ -167,7 +177,7 @@ def backward(
                 for r in range(rows):
                     place = flat + (o + r) * count
                     _descend(work, at + r * wide, r * wide, count, rule, fresh, origin, shift, place)
-        _descend_bias(net, work, layer, batch, rule, fresh, origin, shift, end - out)
+        _descend_bias(net, work, layer, rows_in, rule, fresh, origin, shift, end - out)
         if layer > 0:
             _mask(work.slopes, work.values, dx, batch * wide)
         end = flat

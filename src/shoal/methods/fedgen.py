@@ -7,7 +7,7 @@ Algorithm 1. h is a model's last layer, G(eps, y) a generator of what enters it.
                a_{y,i} = n_i^(y) / sum_j n_j^(y)                         -> `parts.generator.label_weights`
                L_div = exp(-mean_{b,c} |eps_b - eps_c|^2 |z_b - z_c|)    -> `parts.generator.diversity_loss`
     client i:  descends  CE(h(x), y) + g_a (B' / B) CE(h(G(eps, y')), y')
-                         + g_b KL(softmax h(G(eps, y)) || softmax h(x))      -> `parts.generator.Generated`
+                         + g_b KL(softmax h(G(eps, y)) || softmax h(x))      -> `terms.generated.Generated`
     server:    averages the models as FedAvg
 
 g_a and g_b fade with the rounds. The generator travels with the model. Clients tell the server how many
@@ -51,11 +51,9 @@ from shoal.core.tree import stack, tree_map
 from shoal.core.types import Acc, Cohort, Context, Memory, Metrics, Moment, Reply, Weights
 from shoal.parts.generator import (
     Adam,
-    Generated,
     adam_step,
     diversity_loss,
     faded,
-    generate,
     label_weights,
     new_generator,
     teacher_loss,
@@ -63,6 +61,7 @@ from shoal.parts.generator import (
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
+from shoal.terms.generated import Generated, generate
 
 
 class FedGenState(NamedTuple):

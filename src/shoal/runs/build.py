@@ -24,7 +24,7 @@ from shoal.core.selector import Population
 from shoal.core.task import Task
 from shoal.data.client_data import Simulated
 from shoal.engines.local import LocalEngine, Mode, choose_mode, cores
-from shoal.kernels.dense import plan_of
+from shoal.kernels.plan import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
 from shoal.models.layers import batch_norms, last_linear, noise_shapes, own_dropout

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from shoal.core.data import Block
 from shoal.core.flat import Flat
+from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Start, TrainedBlock
@@ -24,6 +25,8 @@ from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
 from shoal.kernels import dense
 from shoal.solver.descent import Rule
+from shoal.terms.generated import Generated, generate
+from shoal.terms.not_true import NotTrue
 from shoal.terms.proximal import Proximal
 
 LARGEST_MODEL = 2_000_000  # parameters; layers of several megabytes are torch's
@@ -31,12 +34,19 @@ LARGEST_MODEL = 2_000_000  # parameters; layers of several megabytes are torch's
 
 def fits(task: Task, terms: tuple[Term, ...]) -> bool:
     """Whether the kernels know the model, and all that is added to its loss."""
-    known = all(isinstance(term, Proximal) for term in terms) and len(terms) <= 1
+    kinds = {type(term) for term in terms}
+    known = kinds <= {Proximal, NotTrue, Generated} and len(kinds) == len(terms)
     return task.dense is not None and task.dense.params <= LARGEST_MODEL and known
 
 
 def train(
-    rule: Rule, task: Task, starts: Sequence[Start], terms: tuple[Term, ...], block: Block, threads: int
+    rule: Rule,
+    task: Task,
+    starts: Sequence[Start],
+    terms: tuple[Term, ...],
+    block: Block,
+    keys: Sequence[Key],
+    threads: int,
 ) -> TrainedBlock:
     """Train the clients of a block, each from its own start or all from the same one."""
     assert task.dense is not None
@@ -46,6 +56,8 @@ def train(
     shifts = _shifts(starts)
     out, change = torch.empty(clients, params), torch.empty(clients, params)
     losses = np.empty(clients)
+    distil = next((term for term in terms if isinstance(term, NotTrue)), NotTrue(0.0, 1.0))
+    follow = next((term for term in terms if isinstance(term, Generated)), None)
     sound = dense.train(
         task.dense,
         begin.numpy(),
@@ -62,6 +74,9 @@ def train(
         weight_decay=rule.weight_decay,
         mu=sum(term.mu for term in terms if isinstance(term, Proximal)),
         shift=_flat(shifts, task).numpy() if shifts else None,
+        beta=distil.beta,
+        tau=distil.tau,
+        generated=None if follow is None else _generated(follow, block, keys),
         spread=partial(in_threads, block.counts, threads),
     )
     return TrainedBlock(
@@ -70,6 +85,23 @@ def train(
         np.diff(block.client_ptr),
         torch.from_numpy(losses).float(),
         bool(sound.all()),
+    )
+
+
+def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> dense.Generated:
+    """The features of all steps of all clients, from the generator in one pass."""
+    classes, noise, y = [], [], block.y[torch.from_numpy(block.rows)]
+    for key, (first, last) in zip(keys, pairwise(block.client_ptr.tolist()), strict=True):
+        for step in range(first, last):
+            own = y[block.step_ptr[step] : block.step_ptr[step + 1]]
+            some, drawn = term.drawn(key.fold(step - first), own)
+            classes.append(some)
+            noise.append(drawn)
+    with torch.no_grad():
+        features, _ = generate(term.generator, torch.cat(noise), torch.cat(classes))
+    ends = np.cumsum([0, *map(len, classes)])
+    return dense.Generated(
+        features.numpy(), torch.cat(classes).numpy(), ends, term.learned.numpy(), term.g_a, term.g_b
     )
 
 
@@ -106,11 +138,12 @@ if hasattr(os, "register_at_fork"):  # a copy of this process has the pool, but 
 
 def _flat(rows: Sequence[Mapping[str, Tensor]], task: Task) -> Tensor:
     """[rows, parameters]: each one's tensors side by side, in the model's order."""
-    found = [_vector(row, task) for row in rows]
+    found = [parameter_vector(row, task) for row in rows]
     return found[0][None] if len(found) == 1 else torch.stack(found)
 
 
-def _vector(row: Mapping[str, Tensor], task: Task) -> Tensor:
+def parameter_vector(row: Mapping[str, Tensor], task: Task) -> Tensor:
+    """[parameters]: a model's tensors side by side, in its order."""
     if isinstance(row, Flat) and row.layout == task.layout:
         return row.vector
     return torch.cat([row[name].reshape(-1) for name in task.shapes])

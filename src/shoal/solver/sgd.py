@@ -12,6 +12,7 @@ from torch import Tensor
 
 from shoal.core.data import Batching, Block, Data
 from shoal.core.errors import SpecError
+from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Solver, Start, Trained, TrainedBlock
@@ -68,7 +69,8 @@ class Sgd(Solver):
         terms = active(terms)
         if self.fits(task, terms):
             beginning = Start(start, terms, shift)
-            return self.train_block(task, [beginning], Block.of([data]), context.round, 1).single(0)
+            keys = [context.key.fold("noise")]
+            return self.train_block(task, [beginning], Block.of([data]), keys, context.round, 1).single(0)
         dtype, rule = getattr(torch, self.precision), self._rule(context.round)
         return descent.train(rule, task, start, data, context.key.fold("noise"), terms, shift, dtype)
 
@@ -77,10 +79,16 @@ class Sgd(Solver):
         return self.precision == "float32" and compiled.fits(task, active(terms))
 
     def train_block(
-        self, task: Task, starts: Sequence[Start], block: Block, round: int, threads: int
+        self,
+        task: Task,
+        starts: Sequence[Start],
+        block: Block,
+        keys: Sequence[Key],
+        round: int,
+        threads: int,
     ) -> TrainedBlock:
         """See `Solver`."""
-        return compiled.train(self._rule(round), task, starts, active(starts[0].terms), block, threads)
+        return compiled.train(self._rule(round), task, starts, active(starts[0].terms), block, keys, threads)
 
     def _rule(self, round: int) -> Rule:
         return Rule(self.rate(round), self.momentum, self.weight_decay)

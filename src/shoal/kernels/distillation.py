@@ -1,0 +1,90 @@
+"""Slopes of what distillation adds to a loss: agreement with what another model says of a sample.
+
+The slope of KL(p || softmax(z / tau)) by z is (softmax(z / tau) - p) / tau, with p held fixed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from shoal.kernels.jit import Index, Real, inner
+from shoal.kernels.layout import Net, Workspace, clear, copy
+from shoal.kernels.passes import forward
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+
+
+@inner
+def _softmax(z: np.ndarray, at: Index, heads: Index, but: Index, tau: Real, out: np.ndarray) -> None:
+    """out = softmax(z[at : at + heads] / tau) over all classes but one, whose place becomes 0."""
+    top, total = np.float32(-np.inf), _ZERO
+    for head in range(heads):
+        if head != but:
+            top = max(top, z[at + head])
+    for head in range(heads):
+        out[head] = _ZERO if head == but else math.exp((z[at + head] - top) / tau)
+        total += out[head]
+    for head in range(heads):
+        out[head] /= total
+
+
+@inner
+def soften(
+    net: Net, work: Workspace, batch: Index, x: np.ndarray, labels: np.ndarray, rows: np.ndarray, tau: float
+) -> np.ndarray:
+    """[rows, heads]: what the model says, at temperature tau, of the classes that samples are not of."""
+    heads, stride = net.sizes[-1], net.strides[-1]
+    said = np.empty((rows.size, heads), np.float32)
+    for first in range(0, rows.size, batch):
+        some = rows[first : first + batch]
+        for b in range(some.size):
+            copy(work.values, b * net.strides[0], x[some[b]], np.int64(0), net.sizes[0])
+        forward(net, work, some.size)
+        for b in range(some.size):
+            place = net.values[-1] + b * stride
+            _softmax(work.values, place, heads, labels[some[b]], np.float32(tau), said[first + b])
+    return said
+
+
+@inner
+def follow(
+    work: Workspace, at: Index, heads: Index, stride: Index, labels: np.ndarray, rows: np.ndarray,
+    before: np.ndarray, beta: float, tau: float,
+) -> None:  # fmt: skip
+    """Add the slopes of `beta tau^2 KL(before || now)` at temperature tau, the mean over the samples `rows`.
+
+    Outputs and slopes begin at `at`.
+    """
+    share, now = np.float32(beta * tau / rows.size), np.empty(heads, np.float32)
+    for b in range(rows.size):
+        _softmax(work.values, at, heads, labels[rows[b]], np.float32(tau), now)
+        for head in range(heads):
+            work.slopes[at + head] += share * (now[head] - before[b, head])
+        at += stride
+
+
+@inner
+def agree(
+    work: Workspace, at: Index, heads: Index, stride: Index, labels: np.ndarray, rows: np.ndarray,
+    classes: np.ndarray, learned: np.ndarray, g_a: float, g_b: float,
+) -> None:  # fmt: skip
+    """Add the slopes of what generated features add, see `dense.train`. Their outputs follow the samples'."""
+    n, none = rows.size, np.int64(-1)
+    share_a, share_b = np.float32(g_a / max(classes.size - n, 1)), np.float32(g_b / n)
+    now, said = np.empty(heads, np.float32), np.empty(heads, np.float32)
+    for b in range(n):
+        label, here, there = labels[rows[b]], at + b * stride, at + (n + b) * stride
+        clear(work.slopes, there, stride)
+        if 0 <= label < heads and learned[label]:
+            _softmax(work.values, here, heads, none, _ONE, now)
+            _softmax(work.values, there, heads, none, _ONE, said)
+            for head in range(heads):
+                work.slopes[here + head] += share_b * (now[head] - said[head])
+    for b in range(n, classes.size):
+        here = at + (n + b) * stride
+        clear(work.slopes, here, stride)
+        _softmax(work.values, here, heads, none, _ONE, now)
+        for head in range(heads):
+            work.slopes[here + head] = share_a * (now[head] - (_ONE if head == classes[b] else _ZERO))
