@@ -18,7 +18,7 @@ ALLOWED = {
     "terms": {"core"},
     "server": {"core"},
     "solver": {"core", "kernels", "terms"},
-    "parts": {"core", "kernels", "solver"},
+    "parts": {"core", "kernels", "solver", "terms"},
     "aggregators": {"core", "kernels", "parts", "server", "solver"},
     "methods": {"core", "parts", "aggregators", "codecs", "server", "solver", "terms"},
     "selectors": {"core"},

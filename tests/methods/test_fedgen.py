@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from toy import KEY, blobs, play, played, same, setup, table
 
@@ -11,18 +12,20 @@ from shoal.core.term import Step
 from shoal.core.tree import nbytes
 from shoal.core.types import Cohort, Moment, Weights
 from shoal.methods.fedgen import FedGen, FedGenReply
-from shoal.parts.generator import (
-    Adam,
-    adam_step,
-    diversity_loss,
-    faded,
-    label_weights,
-    new_generator,
-    teacher_loss,
-)
+from shoal.parts.generator import Adam, faded, label_weights, new_generator, taught
 from shoal.terms.generated import Generated, generate
 
 QUICK = {"name": "fedgen", "steps": 3}
+
+
+def diversity_loss(noise, features):
+    apart = (noise[:, None] - noise).square().mean(2)
+    return (-apart * (features[:, None] - features).abs().mean(2)).mean().exp()
+
+
+def teacher_loss(outputs, y, shares):
+    each = F.cross_entropy(outputs.flatten(0, 1), y.repeat(len(outputs)), reduction="none")
+    return (shares[:, y] * each.view(len(outputs), -1)).sum(0).mean()
 
 
 def doubled(shape, classes):
@@ -62,36 +65,60 @@ def test_the_teachers_by_hand():
     assert teacher_loss(outputs, torch.tensor([1]), shares).item() == pytest.approx(expected)
 
 
-def test_adam_is_torchs():
-    params = {"w": KEY.fold("w").uniform((4, 3)) - 0.5}
-    module = nn.Parameter(params["w"].clone())
-    optimizer = torch.optim.Adam([module], lr=0.01, weight_decay=0.1)
-    memory = Adam.fresh(params)
-    for step in range(7):
-        gradient = KEY.fold("gradient", step).uniform((4, 3)) - 0.3
-        module.grad = gradient.clone()
-        optimizer.step()
-        memory, params = adam_step(memory, params, {"w": gradient}, 0.01, 0.1)
-    torch.testing.assert_close(params["w"], module.detach(), rtol=1e-5, atol=1e-6)
-    assert memory.steps == 7
-
-
-def test_the_generator_is_the_network_of_the_paper():
-    generator = new_generator(3, 4, 8, 5, KEY)
+def network_of(generator):
+    """The generator as an ordinary module, its layers named by what they are."""
     params, buffers = generator
-    norm = nn.BatchNorm1d(8)
-    network = nn.Sequential(nn.Linear(7, 8), norm, nn.ReLU(), nn.Linear(8, 5))
-    network[0].load_state_dict({"weight": params["fc1.weight"], "bias": params["fc1.bias"]})
-    network[3].load_state_dict({"weight": params["fc.weight"], "bias": params["fc.bias"]})
+    hidden, wide = params["fc1.weight"].shape
+    first, norm, last = (
+        nn.Linear(wide, hidden),
+        nn.BatchNorm1d(hidden),
+        nn.Linear(hidden, len(params["fc.bias"])),
+    )
+    first.load_state_dict({"weight": params["fc1.weight"], "bias": params["fc1.bias"]})
+    last.load_state_dict({"weight": params["fc.weight"], "bias": params["fc.bias"]})
+    statistics = {"running_mean": buffers["bn.mean"], "running_var": buffers["bn.var"]}
+    shape = {"weight": params["bn.weight"], "bias": params["bn.bias"]}
+    norm.load_state_dict({**shape, **statistics}, strict=False)
+    return nn.Sequential(first, norm, nn.ReLU(), last)
+
+
+def test_features_are_those_of_the_network_of_the_paper():
+    generator = new_generator(3, 4, 8, 5, KEY)
+    generator.buffers["bn.mean"].copy_(KEY.fold("mean").uniform((8,)))
     noise, y = KEY.fold("noise").uniform((6, 3)), torch.tensor([0, 3, 1, 1, 2, 0])
-    given = torch.cat([noise, torch.eye(4)[y]], 1)
-    features, after = generate(generator, noise, y, train=True)
-    torch.testing.assert_close(features, network(given))
-    torch.testing.assert_close(after["bn.mean"], norm.running_mean)
-    torch.testing.assert_close(after["bn.var"], norm.running_var)
-    assert buffers["bn.mean"].abs().max() == 0  # the argument stays as it was
-    features, _ = generate(Weights(params, after), noise, y)
-    torch.testing.assert_close(features, network.eval()(given))
+    expected = network_of(generator).eval()(torch.cat([noise, torch.eye(4)[y]], 1))
+    torch.testing.assert_close(generate(generator, noise, y), expected)
+
+
+def test_teaching_is_autograd_with_torchs_adam_on_the_losses_of_the_paper():
+    """Also where Adam has made steps before."""
+    generator, shares = new_generator(3, 4, 8, 5, KEY), torch.tensor([[1.0, 0.5, 0, 0.2], [0, 0.5, 1.0, 0.8]])
+    heads = KEY.fold("heads").uniform((2, 4, 5)) - 0.5, KEY.fold("biases").uniform((2, 4))
+    noise = KEY.fold("noise").uniform((10, 6, 3))
+    y = torch.from_numpy(KEY.fold("y").numpy().integers(4, size=(10, 6)))
+    network = network_of(generator)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01, weight_decay=0.1)
+    expected = []
+    for eps, classes in zip(noise, y, strict=True):
+        z = network(torch.cat([eps, torch.eye(4)[classes]], 1))
+        outputs = z @ heads[0].mT + heads[1][:, None]
+        teachers, diversity = teacher_loss(outputs, classes, shares), diversity_loss(eps, z)
+        optimizer.zero_grad()
+        (teachers + 0.7 * diversity).backward()
+        optimizer.step()
+        expected.append([teachers.item(), diversity.item()])
+    adam, losses = Adam.fresh(generator.params), []
+    for some in (slice(0, 4), slice(4, 10)):
+        generator, adam, found = taught(
+            generator, adam, noise[some], y[some], heads, shares, eta=0.7, lr=0.01, decay=0.1
+        )
+        losses += found.tolist()
+    assert adam.steps == 10
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(expected), rtol=1e-4, atol=1e-6)
+    after = dict(network_of(generator).state_dict())
+    for name, value in network.state_dict().items():
+        if "num_batches" not in name:
+            torch.testing.assert_close(after[name], value, rtol=1e-3, atol=1e-4)
 
 
 def test_initial_values_come_from_the_key():
@@ -194,15 +221,15 @@ def test_the_generator_learns_what_the_clients_know():
     assert state.adam.steps == 450
     y = torch.arange(4).repeat(25)
     noise = KEY.fold("test").uniform((100, method.noise))
-    features, _ = generate(state.generator, noise, y)
+    features = generate(state.generator, noise, y)
     right = task.head(state.model.params, features).argmax(1) == y
     assert right.double().mean() > 0.95
     untrained = method.init(task, KEY).generator
-    features, _ = generate(untrained, noise, y)
+    features = generate(untrained, noise, y)
     assert (task.head(state.model.params, features).argmax(1) == y).double().mean() < 0.6
 
 
-def taught(counts):
+def after_teaching(counts):
     made = setup(QUICK)
     task, method = made.federation.task, made.federation.method
     state = method.init(task, KEY)
@@ -215,7 +242,7 @@ def taught(counts):
 
 
 def test_teaching_leaves_the_clients_models_alone_and_marks_what_was_learned():
-    state, after, metrics = taught([[4, 0, 1, 0], [2, 0, 0, 2]])
+    state, after, metrics = after_teaching([[4, 0, 1, 0], [2, 0, 0, 2]])
     assert after.learned.tolist() == [True, False, False, True]  # one sample of a class is not enough
     assert same(after.model, state.model)
     assert not same(after.generator, state.generator)
@@ -224,7 +251,7 @@ def test_teaching_leaves_the_clients_models_alone_and_marks_what_was_learned():
 
 
 def test_with_nothing_to_learn_from_the_generator_stays():
-    state, after, metrics = taught([[1, 0, 1, 0], [0, 1, 1, 1]])
+    state, after, metrics = after_teaching([[1, 0, 1, 0], [0, 1, 1, 1]])
     assert same(state, after)
     assert metrics == {}
 

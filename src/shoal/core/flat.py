@@ -91,6 +91,14 @@ def flat(values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     return layout.tree(torch.cat([value.reshape(-1) for value in values.values()]))
 
 
+def in_one_vector(values: Mapping[str, Tensor]) -> Flat:
+    """The same tensors, all of one number format, in one vector."""
+    together = flat(values)
+    if not isinstance(together, Flat):
+        raise ValueError("tensors of different number formats cannot lie in one vector")
+    return together
+
+
 def vectors(*trees: Any) -> list[Tensor] | None:
     """The vectors of trees that are laid out alike; None if one of them is not."""
     first = trees[0]

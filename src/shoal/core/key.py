@@ -71,6 +71,10 @@ class Key:
         """Float32 numbers in [0, 1), multiples of 2^-16."""
         return torch.from_numpy(philox.uniforms(*self.words, math.prod(shape))).reshape(shape)
 
+    def integers(self, bound: int, size: int) -> Tensor:
+        """[size] int64: numbers in 0 ... bound - 1, each equally likely."""
+        return torch.from_numpy(philox.integers(self.array[None], bound, size)[0])
+
     @contextmanager
     def seeded(self) -> Iterator[None]:
         """Within this block torch's global generator is seeded from the key; afterwards it is as before.

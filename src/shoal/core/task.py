@@ -192,6 +192,11 @@ class Task:
         bias = params.get(f"{self._last}bias")
         return outputs if bias is None else outputs + bias.unsqueeze(-2)
 
+    def head_of(self, params: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The last layer's weights [..., heads, width] and biases [..., heads], zeros where it has none."""
+        weight, bias = params[f"{self._last}weight"], params.get(f"{self._last}bias")
+        return weight, weight.new_zeros(weight.shape[:-1]) if bias is None else bias
+
     @property
     def head_names(self) -> tuple[str, ...]:
         """The names of the last layer's parameters."""

@@ -10,5 +10,5 @@ from importlib import import_module
 
 def warm_up() -> None:
     """Compile every kernel, or load it if numba's cache has it."""
-    for name in ("philox", "dense", "forward", "fold", "logistic", "steps", "swarm"):
+    for name in ("philox", "dense", "forward", "fold", "generator", "logistic", "steps", "swarm"):
         import_module(f"{__name__}.{name}")

@@ -3,9 +3,9 @@
 Zhu, Hong, Zhou: Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021,
 Algorithm 1. h is a model's last layer, G(eps, y) a generator of what enters it.
 
-    server:    min_G  sum_i mean_b a_{y,i} CE(h_i(G(eps_b, y_b)), y_b) + eta L_div     -> `FedGen.taught`
+    server:    min_G  sum_i mean_b a_{y,i} CE(h_i(G(eps_b, y_b)), y_b) + eta L_div -> `parts.generator.taught`
                a_{y,i} = n_i^(y) / sum_j n_j^(y)                         -> `parts.generator.label_weights`
-               L_div = exp(-mean_{b,c} |eps_b - eps_c|^2 |z_b - z_c|)    -> `parts.generator.diversity_loss`
+               L_div = exp(-mean_{b,c} |eps_b - eps_c|^2 |z_b - z_c|)    -> `kernels.generator`
     client i:  descends  CE(h(x), y) + g_a (B' / B) CE(h(G(eps, y')), y')
                          + g_b KL(softmax h(G(eps, y)) || softmax h(x))      -> `terms.generated.Generated`
     server:    averages the models as FedAvg
@@ -51,17 +51,15 @@ from shoal.core.tree import stack, tree_map
 from shoal.core.types import Acc, Cohort, Context, Memory, Metrics, Moment, Reply, Weights
 from shoal.parts.generator import (
     Adam,
-    adam_step,
-    diversity_loss,
     faded,
     label_weights,
     new_generator,
-    teacher_loss,
+    taught,
 )
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
-from shoal.terms.generated import Generated, generate
+from shoal.terms.generated import Generated
 
 
 class FedGenState(NamedTuple):
@@ -201,25 +199,25 @@ class FedGen(AveragingMethod):
         classes = (counts.max(0).values > 1).nonzero()[:, 0]
         if not len(classes):
             return state, {}
-        shares = label_weights(counts)
-        (params, buffers), adam, losses = tree_map(torch.clone, state.generator), state.adam, []
         draws = DRAWS if self.draws is None else self.draws
+        y, noise = [], []
         for step in range(self.steps):
-            drawn = key.fold(step, "classes").numpy().integers(len(classes), size=draws)
-            y = classes[torch.from_numpy(drawn)]
-            noise = key.fold(step, "features").uniform((draws, self.noise)).to(y.device)
-            live = {name: value.detach().requires_grad_() for name, value in params.items()}
-            features, buffers = generate(Weights(live, buffers), noise, y, train=True)
-            taught = teacher_loss(task.head(heads, features), y, shares)
-            diversity = diversity_loss(noise, features)
-            gradients = torch.autograd.grad(taught + self.eta * diversity, list(live.values()))
-            changes = dict(zip(live, gradients, strict=True))
-            adam, params = adam_step(adam, params, changes, self.generator_lr, self.generator_decay)
-            losses.append(torch.stack([taught.detach(), diversity.detach()]).double())
+            y.append(classes[key.fold(step, "classes").integers(len(classes), draws)])
+            noise.append(key.fold(step, "features").uniform((draws, self.noise)).to(classes.device))
+        generator, adam, losses = taught(
+            state.generator,
+            state.adam,
+            torch.stack(noise),
+            torch.stack(y),
+            task.head_of(heads),
+            label_weights(counts),
+            eta=self.eta,
+            lr=self.generator_lr,
+            decay=self.generator_decay,
+        )
         learned = state.learned.index_fill(0, classes, True)
-        state = state._replace(generator=Weights(params, buffers), adam=adam, learned=learned)
-        means = torch.stack(losses).mean(0).tolist()
-        return state, dict(zip(("generator_loss", "diversity_loss"), means, strict=True))
+        state = state._replace(generator=generator, adam=adam, learned=learned)
+        return state, dict(zip(("generator_loss", "diversity_loss"), losses.mean(0).tolist(), strict=True))
 
     def models(self, state: FedGenState) -> dict[str, Weights]:
         """See `Method`."""

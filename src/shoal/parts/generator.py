@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shoal.core.flat import flat, in_one_vector
 from shoal.core.key import Key
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
+from shoal.kernels import generator as kernels
+from shoal.terms.generated import one_hot
 
 
 def new_generator(noise: int, classes: int, hidden: int, width: int, key: Key) -> Weights:
@@ -28,25 +30,13 @@ def new_generator(noise: int, classes: int, hidden: int, width: int, key: Key) -
         for name, value in module.named_parameters()
     }
     norm = {"bn.weight": torch.ones(hidden), "bn.bias": torch.zeros(hidden)}
-    return Weights(params | norm, {"bn.mean": torch.zeros(hidden), "bn.var": torch.ones(hidden)})
-
-
-def diversity_loss(noise: Tensor, features: Tensor) -> Tensor:
-    """[], in (0, 1]: small where unlike noise makes unlike features, 1 where all features are the same."""
-    apart = (noise[:, None] - noise).square().mean(2)
-    return (-apart * (features[:, None] - features).abs().mean(2)).mean().exp()
+    return Weights(flat(params | norm), {"bn.mean": torch.zeros(hidden), "bn.var": torch.ones(hidden)})
 
 
 def label_weights(counts: Tensor) -> Tensor:
     """[clients, classes] float32: each client's share in each class, 0 in a class that nobody holds."""
     held = counts.clamp(min=0).double()
     return (held / held.sum(0).clamp(min=1)).float()
-
-
-def teacher_loss(outputs: Tensor, y: Tensor, shares: Tensor) -> Tensor:
-    """[]: the cross entropy of the clients' outputs [clients, n, classes], each by its share in the class."""
-    each = F.cross_entropy(outputs.flatten(0, 1), y.repeat(len(outputs)), reduction="none")
-    return (shares[:, y] * each.view(len(outputs), -1)).sum(0).mean()
 
 
 class Adam(NamedTuple):
@@ -62,19 +52,50 @@ class Adam(NamedTuple):
         return cls(zeros_like(params), zeros_like(params), 0)
 
 
-def adam_step(
-    memory: Adam, params: Mapping[str, Tensor], gradients: Mapping[str, Tensor], lr: float, decay: float
-) -> tuple[Adam, dict[str, Tensor]]:
-    """One step with the usual constants; `decay` times the parameters is added to the gradients."""
-    steps = memory.steps + 1
-    first, second, moved = {}, {}, {}
-    for name, value in params.items():
-        gradient = gradients[name] + decay * value
-        first[name] = 0.9 * memory.first[name] + 0.1 * gradient
-        second[name] = 0.999 * memory.second[name] + 0.001 * gradient.square()
-        scale = (second[name] / (1 - 0.999**steps)).sqrt() + 1e-8
-        moved[name] = value - lr / (1 - 0.9**steps) * first[name] / scale
-    return Adam(first, second, steps), moved
+def taught(
+    generator: Weights,
+    adam: Adam,
+    noise: Tensor,
+    y: Tensor,
+    heads: tuple[Tensor, Tensor],
+    shares: Tensor,
+    *,
+    eta: float,
+    lr: float,
+    decay: float,
+) -> tuple[Weights, Adam, Tensor]:
+    """The generator after some steps, what Adam remembers, and [steps, 2]: both losses before each step.
+
+    noise [steps, n, numbers], y [steps, n]; heads are the clients' last layers, [clients, classes, width]
+    and [clients, classes].
+    """
+    params, *moments = (in_one_vector(values) for values in (generator.params, adam.first, adam.second))
+    vectors = [values.vector.cpu().clone() for values in (params, *moments)]
+    running = [generator.buffers[name].cpu().clone() for name in ("bn.mean", "bn.var")]
+    inputs = torch.cat([noise, one_hot(y, shares.shape[1])], 2).cpu()
+    weights, biases = (value.cpu().contiguous() for value in heads)
+    losses = kernels.train(
+        vectors[0].numpy(),
+        vectors[1].numpy(),
+        vectors[2].numpy(),
+        adam.steps,
+        running[0].numpy(),
+        running[1].numpy(),
+        inputs.numpy(),
+        noise.shape[2],
+        y.cpu().numpy(),
+        weights.flatten(0, 1).numpy(),
+        biases.flatten().numpy(),
+        shares.cpu().numpy(),
+        eta,
+        lr,
+        decay,
+    )
+    device = params.vector.device
+    found, first, second = (params.layout.tree(vector.to(device)) for vector in vectors)
+    mean, var = (value.to(device) for value in running)
+    memory = Adam(first, second, adam.steps + len(losses))
+    return Weights(found, {"bn.mean": mean, "bn.var": var}), memory, torch.from_numpy(losses)
 
 
 def faded(weight: float, decay: float, round: int) -> float:

@@ -98,7 +98,7 @@ def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> dense.Gene
             classes.append(some)
             noise.append(drawn)
     with torch.no_grad():
-        features, _ = generate(term.generator, torch.cat(noise), torch.cat(classes))
+        features = generate(term.generator, torch.cat(noise), torch.cat(classes))
     ends = np.cumsum([0, *map(len, classes)])
     return dense.Generated(
         features.numpy(), torch.cat(classes).numpy(), ends, term.learned.numpy(), term.g_a, term.g_b

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,19 +13,19 @@ from shoal.core.term import Step, Term
 from shoal.core.types import Weights
 
 
-def generate(
-    generator: Weights, noise: Tensor, y: Tensor, *, train: bool = False
-) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Features [n, width] for the classes `y`, and the buffers after the pass. Arguments stay as they are."""
-    params = generator.params
+def generate(generator: Weights, noise: Tensor, y: Tensor) -> Tensor:
+    """[n, width]: features for the classes `y`, with the running statistics of BatchNorm."""
+    params, buffers = generator
     classes = params["fc1.weight"].shape[1] - noise.shape[1]
-    labels = (y[:, None] == torch.arange(classes, device=y.device)).to(noise.dtype)
-    hidden = F.linear(torch.cat([noise, labels], 1), params["fc1.weight"], params["fc1.bias"])
-    buffers = {name: value.clone() if train else value for name, value in generator.buffers.items()}
-    normal = F.batch_norm(
-        hidden, buffers["bn.mean"], buffers["bn.var"], params["bn.weight"], params["bn.bias"], training=train
-    )
-    return F.linear(normal.relu(), params["fc.weight"], params["fc.bias"]), buffers
+    hidden = F.linear(torch.cat([noise, one_hot(y, classes)], 1), params["fc1.weight"], params["fc1.bias"])
+    scale = params["bn.weight"], params["bn.bias"]
+    normal = F.batch_norm(hidden, buffers["bn.mean"], buffers["bn.var"], *scale)
+    return F.linear(normal.relu(), params["fc.weight"], params["fc.bias"])
+
+
+def one_hot(y: Tensor, classes: int) -> Tensor:
+    """[..., classes] float32: a one in the place of the class."""
+    return (y[..., None] == torch.arange(classes, device=y.device)).float()
 
 
 @dataclass(frozen=True)
@@ -52,15 +51,14 @@ class Generated(Term):
     def drawn(self, key: Key, y: Tensor) -> tuple[Tensor, Tensor]:
         """The classes y of a step's samples and those drawn besides, and noise for a feature of each."""
         classes = self.learned.nonzero()[:, 0]
-        drawn = key.fold("classes").numpy().integers(len(classes), size=self.draws)
-        y = torch.cat([y, classes[torch.from_numpy(drawn)]])
+        y = torch.cat([y, classes[key.fold("classes").integers(len(classes), self.draws)]])
         return y, key.fold("features").uniform((len(y), self.noise)).to(y.device)
 
     def loss(self, step: Step) -> Tensor:
         """See the class."""
         y, noise = self.drawn(step.key, step.y)
         with torch.no_grad():
-            features, _ = generate(self.generator, noise, y)
+            features = generate(self.generator, noise, y)
         head = {name: step.weights.params[name].float() for name in step.task.head_names}
         outputs = step.task.head(head, features)
         own, more = outputs[: len(step.y)].detach(), outputs[len(step.y) :]
