@@ -55,8 +55,10 @@ def keep_kernels(installed: Path) -> None:
         copy = installed / "kernels" / path.name
         assert copy.read_bytes() == path.read_bytes()
         os.utime(copy, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    cache = installed / "kernels" / "__pycache__"
+    cache.mkdir(exist_ok=True)
     for path in (SOURCE / "kernels" / "__pycache__").glob("*.nb?"):
-        shutil.copy(path, installed / "kernels" / "__pycache__")
+        shutil.copy(path, cache)
 
 
 def use(folder: Path, packages: Path) -> None:
