@@ -10,12 +10,17 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+import typer
 from toy import heeds_ctrl_c, table
 
 import shoal
 from shoal import cli
+from shoal.catalogues import listed
+from shoal.cli.lists import FILE, LISTS
 
 TESTS = Path(__file__).parent
+COMMANDS = list(typer.main.get_command(cli.app).commands)
+SLOW = {"matplotlib", "mlxtend", "numba", "numpy", "pandas", "pooch", "pydantic", "scipy", "sklearn", "torch"}
 
 
 @pytest.fixture
@@ -138,7 +143,7 @@ def test_report(call, tmp_path):
     assert "local" in (tmp_path / "page.html").read_text()
 
 
-@pytest.mark.parametrize("command", ["methods", "datasets", "models", "selectors", "codecs", "attacks"])
+@pytest.mark.parametrize("command", LISTS)
 def test_lists(call, command):
     code, out, _ = call(command, "--json")
     listed = json.loads(out)
@@ -227,7 +232,8 @@ def test_ctrl_c_ends_a_run_without_losing_it(tmp_path):
 def test_help_of_every_command(call):
     code, out, _ = call("--help")
     assert code == 0
-    for command in ("run", "resume", "compare", "partition", "report", "methods", "attacks"):
+    assert "Print the version and exit." in out
+    for command in COMMANDS:
         assert command in out
         assert call(command, "--help")[0] == 0
 
@@ -235,7 +241,27 @@ def test_help_of_every_command(call):
 def test_version(call):
     code, out, _ = call("--version")
     assert code == 0
-    assert out.startswith("shoal 0.")
+    assert out == f"shoal {shoal.__version__}\n"
+
+
+def test_explaining_and_listing_load_nothing_slow(tmp_path):
+    """In another process, which starts without them; it prints those that it has loaded in the end."""
+    explained = [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)]
+    listed = [[command, *flags] for command in LISTS for flags in ((), ("--json",))]
+    code = f"""
+import sys
+from shoal.cli import app
+for arguments in {explained + listed}:
+    app(arguments, standalone_mode=False)
+print({SLOW} & set(sys.modules))
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_lists_are_those_of_the_catalogues():
+    assert json.loads(FILE.read_text(encoding="utf-8")) == listed(), "a catalogue changed: run `make lists`"
 
 
 def test_refused_replies_are_said(call):

@@ -1,10 +1,11 @@
-"""Shoal: federated learning between clients that are nothing alike."""
+"""Shoal: federated learning between clients that are nothing alike.
 
-from shoal.core.data import Dataset
-from shoal.core.errors import SpecError, StageError
-from shoal.core.method import Method
-from shoal.runs.runner import Result, resume, run
-from shoal.spec import Spec, dump_spec, load_spec
+What is asked for is imported when it is asked for: `shoal --help` need not wait for torch.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -20,3 +21,32 @@ __all__ = [
     "resume",
     "run",
 ]
+
+_HOMES = {
+    "shoal.core.data": ("Dataset",),
+    "shoal.core.errors": ("SpecError", "StageError"),
+    "shoal.core.method": ("Method",),
+    "shoal.runs.runner": ("Result", "resume", "run"),
+    "shoal.spec": ("Spec", "dump_spec", "load_spec"),
+}
+
+if TYPE_CHECKING:  # the same again, for those who read types
+    from shoal.core.data import Dataset
+    from shoal.core.errors import SpecError, StageError
+    from shoal.core.method import Method
+    from shoal.runs.runner import Result, resume, run
+    from shoal.spec import Spec, dump_spec, load_spec
+else:
+
+    def __getattr__(name: str) -> Any:
+        for home, names in _HOMES.items():
+            if name in names:
+                globals()[name] = getattr(import_module(home), name)
+                return globals()[name]
+        if not name.startswith("_") and find_spec(f"shoal.{name}"):  # `shoal.methods` after `import shoal`
+            return import_module(f"shoal.{name}")
+        raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from shoal.aggregators import AGGREGATORS
 from shoal.aggregators.aggregator import Aggregator
 from shoal.attacks import ATTACKS
 from shoal.codecs import CODECS
-from shoal.config import Catalogue
+from shoal.config import MISSING, Catalogue, arguments, write
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec
 from shoal.core.data import Partition
@@ -41,3 +43,37 @@ CATALOGUES: dict[Any, Catalogue] = {
     Aggregator: Catalogue("aggregator", AGGREGATORS),
     ServerOptimizer: Catalogue("server optimizer", SERVERS),
 }
+
+LISTS: dict[str, Catalogue] = {  # what the command line lists, by the command
+    "methods": METHOD,
+    "datasets": DATASET,
+    "models": MODEL,
+    "selectors": CATALOGUES[Selector],
+    "codecs": CATALOGUES[Codec],
+    "attacks": CATALOGUES[Attack],
+}
+
+
+def listed() -> dict[str, dict[str, Any]]:
+    """What the command line says of every entry that it lists: a summary, and fields with their defaults."""
+    return {
+        command: {
+            name: {"summary": _summary(entry), "fields": _fields(entry)}
+            for name, entry in catalogue.entries.items()
+        }
+        for command, catalogue in LISTS.items()
+    }
+
+
+def _summary(entry: Callable[..., Any]) -> str:
+    """The first line of what it says of itself."""
+    return (inspect.getdoc(entry) or "").split("\n")[0]
+
+
+def _fields(entry: Callable[..., Any]) -> dict[str, Any]:
+    """What a table may set, with the defaults; the solver has a table of its own."""
+    return {
+        name: None if argument.default is MISSING else write(argument.default, CATALOGUES)
+        for name, argument in arguments(entry).items()
+        if name != "local"
+    }

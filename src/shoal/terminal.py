@@ -1,11 +1,10 @@
-"""What a person sees in the terminal: progress bars, tables, errors. All but results goes to stderr."""
+"""What a person sees in the terminal: progress bars, tables. All but results goes to stderr."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,10 +13,11 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from shoal.data.fetch import watched as watched_downloads
 from shoal.report.shades import Heat, Shade, colours
-from shoal.runs.record import Record
-from shoal.runs.runner import Watcher
+
+if TYPE_CHECKING:  # they import torch, which lists can do without
+    from shoal.runs.record import Record
+    from shoal.runs.runner import Watcher
 
 
 def stderr() -> Console:
@@ -58,6 +58,8 @@ class Bars:
 @contextmanager
 def bars() -> Iterator[Bars]:
     """Progress bars, shown only where somebody can watch them."""
+    from shoal.data.fetch import watched as watched_downloads  # imports torch
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -127,8 +129,3 @@ def _coloured(shade: Shade) -> Text:
         return Text(shade.text)
     ground, ink = colours(shade.depth)
     return Text(f" {shade.text} ", Style(color=ink, bgcolor=ground))
-
-
-def complain(message: str) -> None:
-    """An error, in one or two lines."""
-    print(f"shoal: {message}", file=sys.stderr)

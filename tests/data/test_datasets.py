@@ -94,3 +94,16 @@ def test_digits():
     per_class = torch.bincount(dataset.y_train) + torch.bincount(dataset.y_test)
     assert torch.equal(torch.bincount(dataset.y_train), per_class * 4 // 5)
     assert dataset.y_train[:10].tolist() == list(range(10))  # the file's own order
+
+
+def test_files_are_read_as_their_packages_do():
+    from mlxtend.data import boston_housing_data
+    from sklearn.datasets import load_digits
+
+    images, dataset = torch.from_numpy(load_digits().images).float() / 16, digits()
+    assert torch.equal(dataset.x_train[:10], images[:10, None])  # the first of each class
+    features, prices = (torch.from_numpy(part).float() for part in boston_housing_data())
+    dataset = boston()
+    rows = torch.cat([dataset.x_train, dataset.x_test]), torch.cat([dataset.y_train, dataset.y_test])
+    assert torch.equal(rows[0].sort(0).values, features.sort(0).values)
+    assert torch.equal(rows[1].sort().values, prices.sort().values)

@@ -5,29 +5,50 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.attacks import ATTACKS
-from shoal.cli.options import JsonFlag, SetOption, free_folder, interruptible, numbers
-from shoal.report.runs import flatten, varying
-from shoal.report.shades import Heat
-from shoal.runs.directory import REPORT, to_json, write_whole
-from shoal.spec import load_table, to_table
-from shoal.study import arena as ring
-from shoal.terminal import show_heat, stdout
+from shoal.cli.options import JsonFlag, SetOption, free_folder, interruptible, loading, numbers
+
+if TYPE_CHECKING:
+    from shoal.report.shades import Heat
+    from shoal.study.arena import Bout
 
 RESULT = "arena.json"
 
 
+def _all_defences() -> str:
+    from shoal.study.arena import DEFENCES
+
+    return ",".join(DEFENCES)
+
+
+def _all_attacks() -> str:
+    from shoal.attacks import ATTACKS
+
+    return ",".join(ATTACKS)
+
+
 def arena(
     defences: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Methods, also with fields: krum:f=2.")
-    ] = ",".join(ring.DEFENCES),
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Methods, also with fields: krum:f=2.",
+            default_factory=_all_defences,
+            show_default="fedavg and all robust methods",
+        ),
+    ],
     attacks: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Attacks, also with fields: ipm:epsilon=100.")
-    ] = ",".join(ATTACKS),
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Attacks, also with fields: ipm:epsilon=100.",
+            default_factory=_all_attacks,
+            show_default="all",
+        ),
+    ],
     spec: Annotated[
         Path | None, typer.Option(metavar="SPEC.toml", help="What they fight over; without it, mnist5k.")
     ] = None,
@@ -42,6 +63,12 @@ def arena(
 
     With an --out that holds part of the same arena, only what is missing is run.
     """
+    with loading():
+        from shoal.runs.directory import REPORT, to_json, write_whole
+        from shoal.spec import load_table
+        from shoal.study import arena as ring
+        from shoal.terminal import show_heat, stdout
+
     folder = out or free_folder("arena")
     table = ring.QUICK if spec is None else load_table(spec)
     bouts = ring.plan(ring.names(defences), ring.names(attacks), table, settings or [], numbers(seeds))
@@ -65,10 +92,13 @@ def arena(
 
 
 def _write_page(
-    folder: Path, title: str, cells: Sequence[Mapping[str, Any]], bouts: Sequence[ring.Bout]
+    folder: Path, title: str, cells: Sequence[Mapping[str, Any]], bouts: Sequence[Bout]
 ) -> list[Heat]:
     """Returns the heat maps that are on it."""
-    from shoal.report.arena import arena_page, heats  # matplotlib is slow to import
+    from shoal.report.arena import arena_page, heats
+    from shoal.report.runs import flatten, varying
+    from shoal.runs.directory import REPORT, write_whole
+    from shoal.spec import to_table
 
     flat = [flatten(to_table(bout.job.spec)) for bout in bouts]
     differing = set(varying(flat))

@@ -7,24 +7,25 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.options import JsonFlag
+from shoal.cli.options import JsonFlag, loading
 from shoal.core.errors import SpecError
-from shoal.picture import PICTURES
-from shoal.runs.directory import to_json
-from shoal.terminal import show_table, stderr
 
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="Workloads; without any, all of them.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Workloads; without any, all of them.")
     ] = None,
     pairs: Annotated[int, typer.Option(help="How often each contestant has its turn.")] = 7,
     chart: Annotated[Path | None, typer.Option(metavar="PICTURE.png", help="Draw the ratios.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Measure throughput beside a plain PyTorch loop, and beside peers where they are installed."""
-    from shoal.bench import measure as bench  # only needed here
-    from shoal.bench.workloads import WORKLOADS
+    with loading():
+        from shoal.bench import measure as bench
+        from shoal.bench.workloads import WORKLOADS
+        from shoal.picture import PICTURES
+        from shoal.runs.directory import to_json
+        from shoal.terminal import show_table, stderr
 
     if chart is not None and chart.suffix.lower() not in PICTURES:
         raise SpecError(f"--chart {chart} must end in one of {', '.join(PICTURES)}")

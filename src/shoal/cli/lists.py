@@ -1,57 +1,50 @@
-"""Commands that list what a catalogue holds."""
+"""Commands that list what the catalogues hold.
+
+They read `lists.json`, which `make lists` writes from the catalogues: to import these takes seconds.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+import json as json_format
+from pathlib import Path
 from typing import Any
 
-from shoal.catalogues import CATALOGUES, DATASET, METHOD, MODEL
 from shoal.cli.options import JsonFlag
-from shoal.config import MISSING, Catalogue, arguments, write
-from shoal.core.attack import Attack
-from shoal.core.codec import Codec
-from shoal.core.selector import Selector
-from shoal.runs.directory import to_json
-from shoal.terminal import show_table
 
-LISTS: dict[str, Catalogue] = {
-    "methods": METHOD,
-    "datasets": DATASET,
-    "models": MODEL,
-    "selectors": CATALOGUES[Selector],
-    "codecs": CATALOGUES[Codec],
-    "attacks": CATALOGUES[Attack],
+LISTS = {  # commands, and what one entry is called
+    "methods": "method",
+    "datasets": "data set",
+    "models": "model",
+    "selectors": "selector",
+    "codecs": "codec",
+    "attacks": "attack",
 }
+FILE = Path(__file__).with_name("lists.json")
 
 
-def lister(catalogue: Catalogue) -> Any:
-    """A command that lists the catalogue."""
+def lister(command: str) -> Any:
+    """The command that prints one of the lists."""
 
     def show(json: JsonFlag = False) -> None:
-        entries = catalogue.entries.items()
+        entries = json_format.loads(FILE.read_text(encoding="utf-8"))[command]
         if json:
-            print(to_json({name: {"summary": summary_line(e), "fields": _fields(e)} for name, e in entries}))
+            print(json_format.dumps(entries))
             return
-        rows = [[name, summary_line(e), _told(_fields(e))] for name, e in entries]
-        show_table(None, [catalogue.kind.capitalize(), "What it is", "Fields and defaults"], rows)
+        from shoal.terminal import show_table
+
+        rows = [[name, entry["summary"], _told(entry["fields"])] for name, entry in entries.items()]
+        show_table(None, [LISTS[command].capitalize(), "What it is", "Fields and defaults"], rows)
 
     return show
 
 
-def _fields(entry: Callable[..., Any]) -> dict[str, Any]:
-    """What a table may set, with the defaults; the solver has a table of its own."""
-    return {
-        name: None if argument.default is MISSING else write(argument.default, CATALOGUES)
-        for name, argument in arguments(entry).items()
-        if name != "local"
-    }
-
-
 def _told(fields: dict[str, Any]) -> str:
-    return ", ".join(f"{name} = {to_json(value)}" for name, value in fields.items())
+    return ", ".join(f"{name} = {json_format.dumps(value)}" for name, value in fields.items())
 
 
-def summary_line(constructor: Any) -> str:
-    """The first line of what a constructor says of itself."""
-    return (inspect.getdoc(constructor) or "").split("\n")[0]
+def write_lists() -> None:
+    """Write the lists anew, after a change of a catalogue."""
+    from shoal.catalogues import listed
+
+    text = json_format.dumps(listed(), indent=2, ensure_ascii=False, allow_nan=False)
+    FILE.write_text(text + "\n", encoding="utf-8")

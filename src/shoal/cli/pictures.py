@@ -7,27 +7,29 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.options import JsonFlag, SetOption, SpecFile
+from shoal.cli.options import JsonFlag, SetOption, SpecFile, loading
 from shoal.core.errors import SpecError
-from shoal.data import label_matrix
-from shoal.overrides import with_settings
-from shoal.picture import MOST_DRAWN, PICTURES, draw_partition
-from shoal.report.runs import read_runs
-from shoal.runs.build import deal
-from shoal.runs.directory import to_json
-from shoal.spec import from_table, load_table
-from shoal.terminal import stdout
 
 
 def partition(
     spec: SpecFile = None,
     settings: SetOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="PICTURE.png", help="Where to draw it.")
+        Path | None,
+        typer.Option("--out", metavar="PICTURE.png", help="Picture to write (png, svg, pdf)."),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Draw who holds what: a heat map of clients by classes."""
+    """Draw how many samples of each class every client holds, as a heat map."""
+    with loading():
+        from shoal.data import label_matrix
+        from shoal.overrides import with_settings
+        from shoal.picture import MOST_DRAWN, PICTURES, draw_partition
+        from shoal.runs.build import deal
+        from shoal.runs.directory import to_json
+        from shoal.spec import from_table, load_table
+        from shoal.terminal import stdout
+
     if out is None and not json:
         raise SpecError("say where to draw the picture with --out picture.png, or ask for --json")
     if out is not None and out.suffix.lower() not in PICTURES:
@@ -44,11 +46,14 @@ def partition(
 
 
 def report(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories.")],
-    out: Annotated[Path, typer.Option("--out", metavar="REPORT.html", help="The page to write.")],
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR", help="Directories of the runs.")],
+    out: Annotated[Path, typer.Option("--out", metavar="REPORT.html", help="HTML page to write.")],
 ) -> None:
-    """Write a page on one run, or one that sets several side by side."""
-    from shoal.report.page import write_report  # matplotlib is slow to import
+    """Write an HTML report on one run, or a comparison of several."""
+    with loading():
+        from shoal.report.page import write_report
+        from shoal.report.runs import read_runs
+        from shoal.terminal import stdout
 
     views = read_runs(directories)
     write_report(views, out, title=" against ".join(dict.fromkeys(view.label for view in views)))

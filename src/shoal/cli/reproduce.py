@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.options import JsonFlag, interruptible
+from shoal.cli.options import JsonFlag, interruptible, loading
 from shoal.core.errors import SpecError
-from shoal.runs.directory import REPORT, to_json
-from shoal.terminal import show_table, stderr, stdout
 
 if TYPE_CHECKING:
     from shoal.study.reproduce.experiment import Table
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The experiment; without it, a list of all.")
+        str | None, typer.Argument(metavar="NAME", help="The experiment; without it, a list of all.")
     ] = None,
     scale: Annotated[
         str, typer.Option(metavar="quick|machine|paper", help="How much of the paper's size to run.")
@@ -33,8 +31,11 @@ def reproduce(
 
     The same command goes on where it was stopped.
     """
-    from shoal.study.reproduce import EXPERIMENTS  # matplotlib is slow to import
-    from shoal.study.reproduce.perform import chosen, perform
+    with loading():
+        from shoal.runs.directory import REPORT, to_json
+        from shoal.study.reproduce import EXPERIMENTS
+        from shoal.study.reproduce.perform import chosen, perform
+        from shoal.terminal import stderr, stdout
 
     if name is None:
         if out is not None:
@@ -58,7 +59,9 @@ def reproduce(
 
 
 def _list(json: bool) -> None:
+    from shoal.runs.directory import to_json
     from shoal.study.reproduce import EXPERIMENTS
+    from shoal.terminal import show_table
 
     if json:
         entries = {
@@ -72,6 +75,8 @@ def _list(json: bool) -> None:
 
 
 def _show(table: Table) -> None:
+    from shoal.terminal import show_table
+
     if table.beside is not None:
         show_table(f"{table.title}: {table.columns[0]}", *table.beside)
         return

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.options import JsonFlag, OutFolder, SetOption, SpecFile, free_folder, interruptible, numbers
-from shoal.config import Table
-from shoal.overrides import with_method, with_settings
-from shoal.report.runs import read_run
-from shoal.report.table import Stat, comparison_rows, shown_columns, stat_text
-from shoal.runs.directory import REPORT, RunDirectory, to_json
-from shoal.runs.runner import resume as resume_run
-from shoal.runs.runner import run as run_spec
-from shoal.spec import from_table, load_table
-from shoal.study import compare as comparison
-from shoal.terminal import bars, show_table, stderr, stdout
+from shoal.cli.options import JsonFlag, SetOption, SpecFile, free_folder, interruptible, loading, numbers
+
+if TYPE_CHECKING:
+    from shoal.report.table import Stat
 
 SHORT_TITLES = {  # of the columns that fit into a terminal
     "final_accuracy": "Accuracy %",
@@ -33,15 +26,26 @@ SHORT_TITLES = {  # of the columns that fit into a terminal
 def run(
     spec: SpecFile = None,
     method: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Another method than the spec's.")
+        str | None, typer.Option(metavar="NAME", help="Method to use instead of the spec's.")
     ] = None,
     settings: SetOption = None,
-    out: OutFolder = None,
-    engine: Annotated[str | None, typer.Option(metavar="NAME", help="Where clients run: local.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="New directory for the run; without it, one in runs/."),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Engine to run the clients on: local.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Run a federation and write its record, model and report."""
-    table: Table = {} if spec is None else load_table(spec)
+    """Run a federation; write its record, its model and a report."""
+    with loading():
+        from shoal.overrides import with_method, with_settings
+        from shoal.runs.runner import run as run_spec
+        from shoal.spec import from_table, load_table
+        from shoal.terminal import bars
+
+    table = {} if spec is None else load_table(spec)
     if method is not None:
         table = with_method(table, method)
     chosen = from_table(
@@ -54,10 +58,15 @@ def run(
 
 
 def resume(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of an interrupted run.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the interrupted run.")],
     json: JsonFlag = False,
 ) -> None:
-    """Go on with a run after a crash, to the same bits."""
+    """Continue a run that was interrupted; the result is the same, to the bit."""
+    with loading():
+        from shoal.runs.directory import RunDirectory
+        from shoal.runs.runner import resume as resume_run
+        from shoal.terminal import bars, stderr
+
     folder, chosen = RunDirectory.open(directory)
     if folder.finished:
         stderr().print(f"{directory} is finished: nothing to do")
@@ -69,18 +78,33 @@ def resume(
 
 def compare(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Methods, also with fields: fedprox:mu=0.1")
+        list[str],
+        typer.Argument(metavar="NAME", help="Methods to compare, also with fields: fedprox:mu=0.1."),
     ],
-    spec: Annotated[Path | None, typer.Option(metavar="SPEC.toml", help="What they have in common.")] = None,
-    seeds: Annotated[str, typer.Option(help="One run of each method for each seed.")] = "0,1,2",
+    spec: Annotated[
+        Path | None,
+        typer.Option(metavar="SPEC.toml", help="Spec that all of them share; without one, the defaults."),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds; each method runs once with each.")] = "0,1,2",
     settings: SetOption = None,
-    out: OutFolder = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Directory for all runs; without it, a new one in runs/."),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Run several methods under one spec and set them side by side, as mean and spread over seeds.
+    """Compare methods on the same spec: mean and standard deviation over several seeds.
 
-    With an --out that holds part of the same comparison, only what is missing is run.
+    If --out holds part of the same comparison already, only what is missing is run.
     """
+    with loading():
+        from shoal.report.runs import read_run
+        from shoal.report.table import comparison_rows, shown_columns, stat_text
+        from shoal.runs.directory import to_json
+        from shoal.spec import load_table
+        from shoal.study import compare as comparison
+        from shoal.terminal import bars, show_table, stdout
+
     folder = out or free_folder("compare")
     table = {} if spec is None else load_table(spec)
     cells = comparison.plan(names, table, settings or [], numbers(seeds), folder)
@@ -109,6 +133,11 @@ def _spread(stat: Stat | None) -> dict[str, float] | None:
 
 
 def _show_run(folder: Path, json: bool) -> None:
+    from shoal.report.runs import read_run
+    from shoal.report.table import comparison_rows, shown_columns, stat_text
+    from shoal.runs.directory import REPORT, to_json
+    from shoal.terminal import show_table, stderr, stdout
+
     view = read_run(folder)
     if json:
         print(to_json({"out": str(folder), "report": str(folder / REPORT), **view.summary}))

