@@ -10,33 +10,32 @@ from shoal.report.runs import brief, flatten, varying
 from shoal.report.table import human_seconds
 from shoal.spec import to_table
 from shoal.study.jobs import Job
-from shoal.study.reproduce import experiment
-from shoal.study.reproduce.experiment import Experiment, Outcome, Table
+from shoal.study.reproduce.experiment import ComparisonTable, Experiment, Findings, PaperNumber
 
 
-def page(performed: Experiment, outcome: Outcome, result: Mapping[str, Any], jobs: Sequence[Job]) -> str:
+def page(experiment: Experiment, findings: Findings, result: Mapping[str, Any], jobs: Sequence[Job]) -> str:
     """One HTML page without any outside part."""
     facts = {
-        "Paper": performed.paper,
-        **outcome.facts,
+        "Paper": experiment.paper,
+        **findings.facts,
         "Runs": f"{len(jobs):,}",
         "Time": human_seconds(result["seconds"]),
     }
-    cards = [chart(picture.figure, picture.title, picture.remark) for picture in outcome.pictures]
+    cards = [chart(picture.figure, picture.title, picture.remark) for picture in findings.pictures]
     around = "charts" if len(cards) > 1 else "narrow"
     body = [
-        *(part for table in outcome.tables for part in _table(table)),
+        *(part for table in findings.tables for part in _table(table)),
         *([heading("Pictures"), f'<div class="{around}">{"".join(cards)}</div>'] if cards else []),
-        *([heading("What to know"), *map(note, outcome.notes)] if outcome.notes else []),
+        *([heading("What to know"), *map(note, findings.notes)] if findings.notes else []),
         *_how(result, jobs),
     ]
     scale = badge(f"scale {result['scale']}", "good")
-    return document(performed.summary, f"Reproduction: {result['name']}", facts, scale, body)
+    return document(experiment.summary, f"Reproduction: {result['name']}", facts, scale, body)
 
 
-def _table(shown: Table) -> list[str]:
-    if shown.beside is not None:
-        head, lines = shown.beside
+def _table(shown: ComparisonTable) -> list[str]:
+    if shown.side_by_side is not None:
+        head, lines = shown.side_by_side
         card = table(_line(head), [_line(line) for line in lines])
         title = f"{shown.title}: {shown.columns[0]}"
         return [heading(title), f'<div class="narrow">{card}</div>', note(shown.remark)]
@@ -53,7 +52,7 @@ def _line(texts: Sequence[str]) -> list[Cell]:
     return [Cell(texts[0], "text"), *map(Cell, texts[1:])]
 
 
-def _cell(shown: Table, cell: experiment.Cell | None) -> Cell:
+def _cell(shown: ComparisonTable, cell: PaperNumber | None) -> Cell:
     if cell is None:
         return Cell("")
     return Cell(shown.ours(cell), more=shown.papers(cell) if shown.compares else "")
