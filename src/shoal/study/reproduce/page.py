@@ -14,7 +14,7 @@ from shoal.study.reproduce.experiment import ComparisonTable, Experiment, Findin
 
 
 def page(experiment: Experiment, findings: Findings, result: Mapping[str, Any], jobs: Sequence[Job]) -> str:
-    """One HTML page without any outside part."""
+    """One HTML page that loads nothing from outside."""
     facts = {
         "Paper": experiment.paper,
         **findings.facts,
@@ -26,7 +26,7 @@ def page(experiment: Experiment, findings: Findings, result: Mapping[str, Any], 
     body = [
         *(part for table in findings.tables for part in _table(table)),
         *([heading("Pictures"), f'<div class="{around}">{"".join(cards)}</div>'] if cards else []),
-        *([heading("What to know"), *map(note, findings.notes)] if findings.notes else []),
+        *([heading("Notes"), *map(note, findings.notes)] if findings.notes else []),
         *_how(result, jobs),
     ]
     scale = badge(f"scale {result['scale']}", "good")
@@ -70,9 +70,9 @@ def _how(result: Mapping[str, Any], jobs: Sequence[Job]) -> list[str]:
         heading("How it was made"),
         note(f"{result['command']}, by Shoal {result['version']} on {result['environment']}."),
         note(
-            "Each run is an ordinary one, in a folder of its own under runs/. To repeat it: "
-            "shoal run runs/NAME/spec.toml. For a page of it: shoal report runs/NAME --out page.html."
+            "Each run is an ordinary run with a folder of its own under runs/. To repeat it: "
+            "shoal run runs/NAME/spec.toml. For its report: shoal report runs/NAME --out page.html."
         ),
         folded("What all runs share", toml(common)) if common else "",
-        folded(f"The {len(rows)} runs, and in what they differ", "\n".join(rows)) if rows else "",
+        folded(f"The {len(rows)} runs, and how they differ", "\n".join(rows)) if rows else "",
     ]

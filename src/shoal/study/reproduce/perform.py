@@ -1,7 +1,7 @@
-"""From an experiment's name to its folder: runs, numbers, pictures and a page.
+"""Perform an experiment, and write its folder: runs, numbers, pictures and a page.
 
 experiment.json    name and scale, and the seconds spent on it so far
-runs/              a run directory for each job, with its answer
+runs/              a run directory for each job, with the answer
 result.json        the paper's numbers beside ours
 report.html, *.png
 """
