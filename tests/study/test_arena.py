@@ -126,12 +126,12 @@ def test_a_folder_of_other_things_is_refused(tmp_path, capsys):
 
 
 def test_defences_are_told_the_truth():
-    bouts = plan(["krum", "krum:f=1", "trimmed_mean", "fedavg"], ["ipm"], QUICK, [], [0])
-    fields = {bout.defence: to_table(bout.job.spec)["method"] for bout in bouts}
+    matches = plan(["krum", "krum:f=1", "trimmed_mean", "fedavg"], ["ipm"], QUICK, [], [0])
+    fields = {match.defence: to_table(match.job.spec)["method"] for match in matches}
     assert fields["krum"]["f"] == 0.3
     assert fields["krum:f=1"]["f"] == 1
     assert fields["trimmed_mean"]["trim"] == 0.3
-    assert all("attack" not in to_table(bout.job.spec) for bout in bouts if bout.attack == CLEAN)
+    assert all("attack" not in to_table(match.job.spec) for match in matches if match.attack == CLEAN)
     listed = plan(["krum"], ["ipm"], {"attack": {"attackers": [3, 5]}}, [], [0])[1].job.spec
     assert to_table(listed)["method"]["f"] == 2
     assert listed.attack.attackers == (3, 5)
@@ -160,17 +160,17 @@ def test_a_share_is_told_as_attackers_are_counted():
     assert told("ipm", "attack.fraction=0.28")[0] == 6 / 20
 
 
-def test_more_attackers_than_a_rule_can_bear_are_refused_before_the_first_bout():
+def test_more_attackers_than_a_rule_can_bear_are_refused_before_the_first_match():
     with pytest.raises(SpecError, match=r"krum with f = 0\.45 expects 9 attackers among 20 clients a round"):
         plan(["fedavg", "krum"], ["ipm"], QUICK, ["attack.fraction=0.45"], [0])
 
 
 def test_the_quick_arena():
     assert set(DEFENCES) <= set(METHODS)
-    bouts = plan(DEFENCES, list(ATTACKS), QUICK, [], [0, 1])
-    assert len(bouts) == len(DEFENCES) * (1 + len(ATTACKS)) * 2
-    assert len({bout.job.name for bout in bouts}) == len(bouts)
-    spec = to_table(bouts[-1].job.spec)
+    matches = plan(DEFENCES, list(ATTACKS), QUICK, [], [0, 1])
+    assert len(matches) == len(DEFENCES) * (1 + len(ATTACKS)) * 2
+    assert len({match.job.name for match in matches}) == len(matches)
+    spec = to_table(matches[-1].job.spec)
     assert (spec["rounds"], spec["partition"]["clients"], spec["partition"]["beta"]) == (15, 20, 0.5)
     assert (spec["task"]["dataset"], spec["task"]["model"]) == ("mnist5k", "mlp")
     assert spec["attack"]["fraction"] == 0.3
@@ -209,14 +209,14 @@ def answer(final, **more):
 
 
 def test_means_over_seeds():
-    bouts = plan(["fedavg"], ["ipm"], QUICK, [], [0, 1])
+    matches = plan(["fedavg"], ["ipm"], QUICK, [], [0, 1])
     answers = {
         "fedavg-clean-seed0": answer(0.9),
         "fedavg-clean-seed1": answer(0.7),
         "fedavg-ipm-seed0": answer(0.5, detection=1.0, attackers_weight=0.1),
         "fedavg-ipm-seed1": answer(0.3, detection=0.5, attackers_weight=0.2),
     }
-    clean, attacked = cells(bouts, answers)
+    clean, attacked = cells(matches, answers)
     assert clean["accuracy"] == pytest.approx(0.8)
     assert attacked["accuracy"] == pytest.approx(0.4)
     assert attacked["std"] == pytest.approx(0.1 * 2**0.5)

@@ -16,15 +16,15 @@ from toy import heeds_ctrl_c, spec
 
 import shoal
 from shoal.core.errors import SpecError, StageError
-from shoal.study.jobs import ANSWER, Job, crew, kept, work
+from shoal.study.jobs import ANSWER, Job, kept_answers, run_jobs, worker_pool
 
 TESTS = Path(__file__).parents[1]
 
 
 def played(jobs, folder, workers=2):
     told = []
-    with crew(jobs, folder, workers) as found:
-        answers = work(found, jobs, folder, told.append)
+    with worker_pool(jobs, folder, workers) as found:
+        answers = run_jobs(found, jobs, folder, told.append)
     return answers, told
 
 
@@ -64,9 +64,9 @@ def test_a_job_is_an_ordinary_run_directory_on_one_worker(tmp_path):
 
 def test_what_is_there_is_kept(tmp_path):
     jobs = [job(seed) for seed in range(2)]
-    assert kept(jobs, tmp_path) == {}
+    assert kept_answers(jobs, tmp_path) == {}
     answers, _ = played(jobs[:1], tmp_path)
-    assert kept(jobs, tmp_path) == answers
+    assert kept_answers(jobs, tmp_path) == answers
 
 
 def test_a_run_that_was_stopped_goes_on(tmp_path):
@@ -75,7 +75,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         shoal.run(job(0).spec, tmp_path / "seed0", watcher=stop)
-    assert kept([job(0)], tmp_path) == {}
+    assert kept_answers([job(0)], tmp_path) == {}
     answers, told = played([job(0)], tmp_path)
     assert told[-1] == 2
     assert answers["seed0"]["accuracies"] == [r["accuracy"] for r in shoal.run(job(0).spec).records]
@@ -84,12 +84,12 @@ def test_a_run_that_was_stopped_goes_on(tmp_path):
 def test_a_folder_of_another_spec_is_refused(tmp_path):
     played([job(0)], tmp_path)
     with pytest.raises(SpecError, match="seed0 holds a run of another spec; choose another --out"):
-        kept([Job("seed0", spec(seed=1), accuracy)], tmp_path)
+        kept_answers([Job("seed0", spec(seed=1), accuracy)], tmp_path)
 
 
 def test_names_are_unique(tmp_path):
     with pytest.raises(ValueError, match="a name of its own"):
-        kept([job(0), job(0)], tmp_path)
+        kept_answers([job(0), job(0)], tmp_path)
 
 
 def test_an_error_names_the_job_and_ends_the_others(tmp_path):
@@ -115,11 +115,11 @@ CTRL_C = """
 import sys
 from pathlib import Path
 from study.reproduce.tiny import job
-from shoal.study.jobs import crew, work
+from shoal.study.jobs import run_jobs, worker_pool
 jobs, folder = [job(0, rounds=10**6), job(1, rounds=10**6)], Path(sys.argv[1])
-with crew(jobs, folder, 2) as workers:
+with worker_pool(jobs, folder, 2) as workers:
     print(*(worker.process.pid for worker in workers), flush=True)
-    work(workers, jobs, folder, lambda rounds: None)
+    run_jobs(workers, jobs, folder, lambda rounds: None)
 """
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.runs.record import attackers_weight
-from shoal.study.robustness import course, degradation, detection, quotient, roc, tolerance
+from shoal.study.robustness import accuracy_summary, degradation, detection, quotient, roc, tolerance
 
 
 def rounds(*accuracies):
@@ -11,7 +11,7 @@ def rounds(*accuracies):
 
 
 def test_the_course_of_a_run():
-    found = course(rounds(0.2, 0.77, None, 0.9, 0.8))
+    found = accuracy_summary(rounds(0.2, 0.77, None, 0.9, 0.8))
     assert found.average == pytest.approx(2.67 / 4)
     assert found.final == 0.8
     assert found.maximum == 0.9
@@ -22,8 +22,8 @@ def test_the_course_of_a_run():
 
 
 def test_the_course_of_nothing():
-    assert course(rounds(None, None)) is None
-    assert course([]) is None
+    assert accuracy_summary(rounds(None, None)) is None
+    assert accuracy_summary([]) is None
 
 
 def test_clean_against_attacked():

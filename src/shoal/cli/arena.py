@@ -13,7 +13,7 @@ from shoal.cli.options import JsonFlag, SetOption, free_folder, interruptible, l
 
 if TYPE_CHECKING:
     from shoal.report.shades import Heat
-    from shoal.study.arena import Bout
+    from shoal.study.arena import Match
 
 RESULT = "arena.json"
 
@@ -35,7 +35,7 @@ def arena(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Methods, also with fields: krum:f=2.",
+            help="Methods; a name may carry fields: krum:f=2.",
             default_factory=_all_defences,
             show_default="fedavg and all robust methods",
         ),
@@ -44,42 +44,43 @@ def arena(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Attacks, also with fields: ipm:epsilon=100.",
+            help="Attacks; a name may carry fields: ipm:epsilon=100.",
             default_factory=_all_attacks,
             show_default="all",
         ),
     ],
     spec: Annotated[
-        Path | None, typer.Option(metavar="SPEC.toml", help="What they fight over; without it, mnist5k.")
+        Path | None,
+        typer.Option(metavar="SPEC.toml", help="The setting; without it, mnist5k with 20 clients."),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="One run of each pair for each seed.")] = "0",
+    seeds: Annotated[str, typer.Option(help="Each pair is run once per seed.")] = "0",
     settings: SetOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where to write, and to go on.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder to write to, or to continue in.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Set every defence against every attack, and against none, on all cores.
+    """Run every defence against every attack, and without an attack, on all cores.
 
-    With an --out that holds part of the same arena, only what is missing is run.
+    If --out holds part of the same arena, only what is missing is run.
     """
     with loading():
         from shoal.runs.directory import REPORT, to_json, write_whole
         from shoal.spec import load_table
-        from shoal.study import arena as ring
+        from shoal.study import arena as study
         from shoal.terminal import show_heat, stdout
 
     folder = out or free_folder("arena")
-    table = ring.QUICK if spec is None else load_table(spec)
-    bouts = ring.plan(ring.names(defences), ring.names(attacks), table, settings or [], numbers(seeds))
+    table = study.QUICK if spec is None else load_table(spec)
+    matches = study.plan(study.names(defences), study.names(attacks), table, settings or [], numbers(seeds))
     started = time.perf_counter()
-    with interruptible("the same command goes on where it was"):
-        answers = ring.fight(bouts, folder)
+    with interruptible("the same command continues where it stopped"):
+        answers = study.run_matches(matches, folder)
     seconds = time.perf_counter() - started
-    cells = ring.cells(bouts, answers)
+    cells = study.cells(matches, answers)
     share = max(answer["attackers_share"] for answer in answers.values())
-    title = f"Arena on {bouts[0].job.spec.task.dataset}, {100 * share:.0f} % attackers"
-    heats = _write_page(folder, title, cells, bouts)
+    title = f"Arena on {matches[0].job.spec.task.dataset}, {100 * share:.0f} % attackers"
+    heats = _write_page(folder, title, cells, matches)
     result = {"seeds": numbers(seeds), "attackers_share": share, "seconds": seconds, "cells": cells}
     write_whole(folder / RESULT, (to_json(result, indent=2) + "\n").encode())
     if json:
@@ -92,7 +93,7 @@ def arena(
 
 
 def _write_page(
-    folder: Path, title: str, cells: Sequence[Mapping[str, Any]], bouts: Sequence[Bout]
+    folder: Path, title: str, cells: Sequence[Mapping[str, Any]], matches: Sequence[Match]
 ) -> list[Heat]:
     """Returns the heat maps that are on it."""
     from shoal.report.arena import arena_page, heats
@@ -100,10 +101,10 @@ def _write_page(
     from shoal.runs.directory import REPORT, write_whole
     from shoal.spec import to_table
 
-    flat = [flatten(to_table(bout.job.spec)) for bout in bouts]
+    flat = [flatten(to_table(match.job.spec)) for match in matches]
     differing = set(varying(flat))
     common = {key: value for key, value in flat[0].items() if key not in differing}
-    chosen = bouts[0].job.spec
+    chosen = matches[0].job.spec
     partition = to_table(chosen)["partition"]
     kind = partition.pop("kind")
     dealt = ", ".join(f"{name} = {value}" for name, value in partition.items())
@@ -112,7 +113,7 @@ def _write_page(
         "Model": chosen.task.model,
         "Partition": f"{kind} ({dealt})" if dealt else kind,
         "Rounds": f"{chosen.rounds:,}",
-        "Runs": f"{len(bouts):,}",
+        "Runs": f"{len(matches):,}",
     }
     write_whole(folder / REPORT, arena_page(title, facts, cells, common).encode())
     return heats(cells)

@@ -11,25 +11,30 @@ from shoal.cli.options import JsonFlag, interruptible, loading
 from shoal.core.errors import SpecError
 
 if TYPE_CHECKING:
-    from shoal.study.reproduce.experiment import Table
+    from shoal.study.reproduce.experiment import ComparisonTable
 
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The experiment; without it, a list of all.")
+        str | None, typer.Argument(metavar="NAME", help="The experiment; leave it out for a list.")
     ] = None,
     scale: Annotated[
-        str, typer.Option(metavar="quick|machine|paper", help="How much of the paper's size to run.")
+        str,
+        typer.Option(
+            metavar="quick|machine|paper", help="How large: a first look, an hour, or the paper's size."
+        ),
     ] = "quick",
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Where to write, and to go on; else runs/NAME-SCALE."),
+        typer.Option(
+            "--out", metavar="DIR", help="Folder to write to, or to continue in; default runs/NAME-SCALE."
+        ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Repeat a table or figure of a paper, and set the paper's numbers beside ours.
+    """Repeat a table or figure of a paper, and compare our numbers with the paper's.
 
-    The same command goes on where it was stopped.
+    If it is interrupted, the same command continues where it stopped.
     """
     with loading():
         from shoal.runs.directory import REPORT, to_json
@@ -44,16 +49,16 @@ def reproduce(
         return
     chosen(name, scale, EXPERIMENTS)
     folder = out or Path("runs") / f"{name}-{scale}"
-    with interruptible("the same command goes on where it was"):
+    with interruptible("the same command continues where it stopped"):
         done = perform(name, scale, folder, EXPERIMENTS)
     if not done.fresh:
-        stderr().print(f"All runs were in {folder} already; choose another --out to run them anew")
+        stderr().print(f"All runs were in {folder} already; choose another --out to run them again")
     if json:
         print(to_json({"out": str(folder), "report": str(folder / REPORT), **done.result}))
         return
-    for table in done.outcome.tables:
+    for table in done.findings.tables:
         _show(table)
-    for note in done.outcome.notes:
+    for note in done.findings.notes:
         stdout().print(note)
     stdout().print(f"Report: {folder / REPORT}", soft_wrap=True)
 
@@ -74,11 +79,11 @@ def _list(json: bool) -> None:
     show_table(None, ["Experiment", "What it repeats", "Scales"], rows)
 
 
-def _show(table: Table) -> None:
+def _show(table: ComparisonTable) -> None:
     from shoal.terminal import show_table
 
-    if table.beside is not None:
-        show_table(f"{table.title}: {table.columns[0]}", *table.beside)
+    if table.side_by_side is not None:
+        show_table(f"{table.title}: {table.columns[0]}", *table.side_by_side)
         return
     rows = []
     for row in table.rows:

@@ -113,7 +113,7 @@ def compare(
             cell.directory: shown.add(f"{cell.label}, seed {cell.spec.seed}", cell.spec.rounds)
             for cell in cells
         }
-        comparison.play(cells, lambda cell: watchers[cell.directory])
+        comparison.run_missing(cells, lambda cell: watchers[cell.directory])
     title = f"{' against '.join(names)} on {cells[0].spec.task.dataset}"
     page = comparison.report(cells, folder, title)
     rows = comparison_rows([read_run(cell.directory, cell.label) for cell in cells])

@@ -1,7 +1,7 @@
-"""The arena: every defence against every attack, and without any, each pair a run of its own.
+"""The arena: every defence against every attack, and without any attack, each pair a run of its own.
 
-A defence is a method. Where it can be told how many attackers to expect it is told the truth. Accuracies are
-those after the last round; a tolerance is the share of the accuracy that the defence has without an attack.
+A defence is a method. One that takes the number of attackers to expect gets the true number. Accuracies are
+those after the last round; a tolerance is the share of its clean accuracy that a defence keeps.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from shoal.runs.runner import Result
 from shoal.selectors.uniform import All
 from shoal.spec import Spec, from_table
 from shoal.study.compare import check_seeds, file_name, split
-from shoal.study.jobs import Job, kept, watched
-from shoal.study.robustness import course, degradation, detection, quotient, tolerance
+from shoal.study.jobs import Job, kept_answers, run_with_progress
+from shoal.study.robustness import accuracy_summary, degradation, detection, quotient, tolerance
 
-CLEAN = "clean"  # stands in the place of an attack
+CLEAN = "clean"  # named in place of an attack: there is none
 DEFENCES = (
     *("fedavg", "dsvd", "qfedavg", "fedcpa", "fedsvd", "krum", "multikrum"),
     *("median", "trimmed_mean", "geomedian", "normclip", "fltrust"),
 )
-TOLD = ("f", "trim")  # fields of defences: how many attackers to expect, as a number or as a share
+ATTACKERS_EXPECTED = ("f", "trim")  # fields of defences: how many attackers, as a number or as a share
 
-QUICK: Table = {  # what is fought over where no spec says so
+QUICK: Table = {  # the setting where no spec is given
     "rounds": 15,
     "partition": {"kind": "dirichlet", "clients": 20, "beta": 0.5},
     "selector": "all",
@@ -54,7 +54,7 @@ MEASURES = (
 )
 
 
-class Bout(NamedTuple):
+class Match(NamedTuple):
     """A defence against an attack, with one seed."""
 
     defence: str
@@ -68,8 +68,8 @@ def plan(
     table: Table,
     settings: Sequence[str],
     seeds: Sequence[int],
-) -> list[Bout]:
-    """All bouts, checked before the first one starts.
+) -> list[Match]:
+    """All matches, checked before the first one starts.
 
     A name may carry fields: `krum:f=2` or `ipm:epsilon=100`.
     """
@@ -79,21 +79,21 @@ def plan(
     check_seeds(seeds, settings)
     table = with_settings(table, settings)
     common = {name: value for name, value in table.pop("attack", {}).items() if name != "name"}
-    bouts = []
+    matches = []
     for defence in defences:
         for attack in (CLEAN, *attacks):
-            fought = attacked(table, attack, common)
-            both = defended(fought, defence, _expected(fought.get("attack", common), fought))
+            attacked = with_attack(table, attack, common)
+            both = with_defence(attacked, defence, _expected(attacked.get("attack", common), attacked))
             for seed in seeds:
                 spec = from_table({**both, "seed": seed})
                 _check(spec)
                 name = f"{file_name(defence)}-{file_name(attack)}-seed{seed}"
-                bouts.append(Bout(defence, attack, Job(name, spec, measure)))
-    return bouts
+                matches.append(Match(defence, attack, Job(name, spec, measure)))
+    return matches
 
 
 def _expected(attack: Mapping[str, Any], table: Table) -> float:
-    """How many attackers there will be: a share of the clients; their number where nobody counts clients."""
+    """The attackers to expect, as a share of the clients; as a number if the number of clients is unknown."""
     clients = table.get("partition", {}).get("clients")
     if "attackers" in attack:
         return len(attack["attackers"]) / (clients or 1)
@@ -102,22 +102,25 @@ def _expected(attack: Mapping[str, Any], table: Table) -> float:
 
 
 def _check(spec: Spec) -> None:
-    """Refuse a rule that cannot serve the cohorts it will see."""
+    """Refuse an aggregation rule that cannot handle cohorts of this size."""
     rule, clients = getattr(as_method(spec.method), "aggregator", None), getattr(spec.partition, "clients", 0)
     if isinstance(rule, Aggregator) and isinstance(spec.selector, All) and clients:
         rule.check_cohort(clients)
 
 
-def defended(table: Table, label: str, attackers: float) -> Table:
-    """The table with a defence, which is told how many attackers there will be: a share, or a number."""
+def with_defence(table: Table, label: str, attackers: float) -> Table:
+    """The table with a defence, which gets the share or number of attackers if it has a field for it."""
     name, fields = split(label, "method")
-    told = [f"method.{f}={attackers}" for f in TOLD if f in arguments(choose(METHOD, name, "method.name"))]
-    return with_settings(with_method(table, name), [*told, *fields])
+    known = arguments(choose(METHOD, name, "method.name"))
+    expected = [f"method.{field}={attackers}" for field in ATTACKERS_EXPECTED if field in known]
+    return with_settings(with_method(table, name), [*expected, *fields])
 
 
-def attacked(table: Table, label: str, common: Table) -> Table:
-    """The table with an attack, or with none; `common` holds for all attacks. A list of attackers takes the
-    place of the common share."""
+def with_attack(table: Table, label: str, common: Table) -> Table:
+    """The table with an attack, or with none; `common` are fields of all attacks.
+
+    A list of attackers replaces the common share.
+    """
     if label == CLEAN:
         return table
     name, fields = split(label, "attack")
@@ -127,8 +130,8 @@ def attacked(table: Table, label: str, common: Table) -> Table:
 
 
 def measure(result: Result) -> dict[str, Any]:
-    """What is to be known of a bout."""
-    found = course(result.records)
+    """The accuracies of a match, what the attack achieved, and how attackers were weighed."""
+    found = accuracy_summary(result.records)
     if found is None:
         raise SpecError("the arena compares accuracies, and this task has none; take one with classes")
     weights = [
@@ -143,21 +146,21 @@ def measure(result: Result) -> dict[str, Any]:
     }
 
 
-def fight(bouts: Sequence[Bout], out: Path) -> dict[str, Any]:
-    """The answers of all bouts: what is in the folder is kept, the rest is run on all cores."""
+def run_matches(matches: Sequence[Match], out: Path) -> dict[str, Any]:
+    """The answers of all matches: those in the folder are kept, the rest is run on all cores."""
     if out.exists() and not (out / RUNS).is_dir() and (not out.is_dir() or any(out.iterdir())):
         raise SpecError(f"{out} holds something else than an arena; choose another --out")
-    jobs = [bout.job for bout in bouts]
-    answers = kept(jobs, out / RUNS)
+    jobs = [match.job for match in matches]
+    answers = kept_answers(jobs, out / RUNS)
     missing = [job for job in jobs if job.name not in answers]
-    return answers | watched("arena", missing, out / RUNS) if missing else answers
+    return answers | run_with_progress("arena", missing, out / RUNS) if missing else answers
 
 
-def cells(bouts: Sequence[Bout], answers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For each defence and attack, in the order of the bouts, the means over seeds."""
+def cells(matches: Sequence[Match], answers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """For each defence and attack, in the order of the matches, the means over seeds."""
     seeds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for bout in bouts:
-        seeds.setdefault((bout.defence, bout.attack), []).append(answers[bout.job.name])
+    for match in matches:
+        seeds.setdefault((match.defence, match.attack), []).append(answers[match.job.name])
     return [_cell(defence, attack, runs, seeds[defence, CLEAN]) for (defence, attack), runs in seeds.items()]
 
 
@@ -189,6 +192,6 @@ def _cell(
 
 
 def names(text: str) -> list[str]:
-    """The names of a list with commas, in which a name may carry fields and lists with their own commas."""
+    """The names of a comma-separated list; a name may carry fields, and lists with commas of their own."""
     commas = r",(?!\s*[A-Za-z_][\w.]*=)(?![^\[]*\])"
     return [name.strip() for name in re.split(commas, text) if name.strip()]

@@ -1,4 +1,4 @@
-"""Several methods under one spec and several seeds, each a run of its own."""
+"""Several methods with one spec and several seeds, each a run of its own."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def plan(
     if len(set(names)) < len(names):
         raise SpecError(f"every method must be named once, got {' '.join(names)}")
     check_seeds(seeds, settings)
-    cells = []
+    runs = []
     for label in names:
         name, fields = split(label, "method")
         chosen = with_settings(with_method(table, name), [*settings, *fields])
         for seed in seeds:
             folder = out / f"{file_name(label)}-seed{seed}"
-            cells.append(PlannedRun(label, from_table({**chosen, "seed": seed}), folder))
-    return cells
+            runs.append(PlannedRun(label, from_table({**chosen, "seed": seed}), folder))
+    return runs
 
 
 def check_seeds(seeds: Sequence[int], settings: Sequence[str]) -> None:
-    """Refuse seeds that say nothing, or are said twice."""
+    """Refuse an empty list of seeds, seeds given twice, and seeds among the settings."""
     if any(setting.split("=")[0].strip() == "seed" for setting in settings):
         raise SpecError("seeds come from --seeds, not from --set seed")
     if not seeds or len(set(seeds)) < len(seeds):
@@ -54,30 +54,30 @@ def check_seeds(seeds: Sequence[int], settings: Sequence[str]) -> None:
 
 
 def split(label: str, table: str) -> tuple[str, list[str]]:
-    """The name of a part, and the fields that the label gives it as settings of its table."""
+    """A label such as `krum:f=2` as the name and the settings of its fields, `method.f=2`."""
     name, *rest = re.split(r"[:,](?=[A-Za-z_][\w.]*=)", label)
     return name, [field if "." in field.split("=")[0] else f"{table}.{field}" for field in rest]
 
 
 def file_name(label: str) -> str:
-    """A label as part of a path."""
+    """A label as part of a file name."""
     return re.sub(r"[^A-Za-z0-9.=_-]+", "-", label)
 
 
-def play(cells: Sequence[PlannedRun], watch: Callable[[PlannedRun], Watcher | None]) -> None:
-    """Run what is not yet done: a cell that was finished is kept, one that was interrupted goes on."""
-    for cell in cells:
-        if not cell.directory.exists():
-            run(cell.spec, cell.directory, watch(cell))
-        elif not RunDirectory.reopen(cell.directory, cell.spec).finished:
-            resume(cell.directory, watch(cell))
+def run_missing(runs: Sequence[PlannedRun], watch: Callable[[PlannedRun], Watcher | None]) -> None:
+    """Finished runs are kept, interrupted ones are resumed, and the rest is run."""
+    for planned in runs:
+        if not planned.directory.exists():
+            run(planned.spec, planned.directory, watch(planned))
+        elif not RunDirectory.reopen(planned.directory, planned.spec).finished:
+            resume(planned.directory, watch(planned))
 
 
-def report(cells: Sequence[PlannedRun], out: Path, title: str) -> Path:
-    """A page that sets the runs side by side."""
+def report(runs: Sequence[PlannedRun], out: Path, title: str) -> Path:
+    """A page that compares the runs."""
     from shoal.report.page import write_report  # matplotlib is slow to import, and only needed here
     from shoal.report.runs import read_run
 
     path = out / REPORT
-    write_report([read_run(cell.directory, cell.label) for cell in cells], path, title=title)
+    write_report([read_run(planned.directory, planned.label) for planned in runs], path, title=title)
     return path

@@ -1,8 +1,8 @@
-"""Many runs on all cores, each on one thread; what is done is kept, and taken up again where it was.
+"""Many runs on all cores, each on one thread. Finished runs are kept, and interrupted ones are resumed.
 
-A job is a run and what is to be known of it. Its folder is an ordinary run directory, with the answer
-beside the record. Workers are processes that take one job after another; whoever started them ends them,
-however that goes.
+A job is a run and a function that measures it. Its folder is an ordinary run directory with one more file,
+the answer: what the function returned. Workers are processes that take one job after another, and end with
+the block that started them.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ ANSWER = "answer.json"
 
 
 class Job(NamedTuple):
-    """A run, and the function that says what is to be known of it: plain data, kept as JSON."""
+    """A run, and the function that measures its result; the answer is plain data, kept as JSON."""
 
     name: str  # of its folder
     spec: Spec
     measure: Callable[[Result], Any]  # a function of a module, so that another process can find it
 
 
-class Tick(NamedTuple):
-    """What a worker says: a round is over, or (`ended`) the job is."""
+class WorkerMessage(NamedTuple):
+    """What a worker reports: that a round is over, or (`ended`) the whole job."""
 
     ended: bool = False
     error: str = ""
-    curable: bool = False  # by the user
+    user_error: bool = False  # one that the user can cure
 
 
 @dataclass
 class JobWorker:
-    """A process, this end of its pipe, and what it works on."""
+    """A process, our end of its pipe, and the job it works on."""
 
     process: Any
     pipe: Connection
     job: Job | None = None
-    rounds: int = 0  # of the job that are known to be over
+    rounds: int = 0  # of the job, so far
 
 
-def kept(jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
-    """The answers that are in the folder already, by the names of the jobs."""
+def kept_answers(jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
+    """The answers that are already in the folder, by the names of the jobs."""
     if len({job.name for job in jobs}) < len(jobs):
         raise ValueError("every job needs a name of its own")
     found = {}
@@ -74,12 +74,12 @@ def kept(jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def crew(jobs: Sequence[Job], folder: Path, workers: int = 0) -> Iterator[list[JobWorker]]:
+def worker_pool(jobs: Sequence[Job], folder: Path, workers: int = 0) -> Iterator[list[JobWorker]]:
     """Processes for the jobs, as many as there are processors; they end with the block."""
     found: list[JobWorker] = []
     try:
         for _ in range(min(workers or cores(), len(jobs))):
-            found.append(_hired(folder, found))
+            found.append(_start_worker(folder, found))
         yield found
     finally:
         for worker in found:
@@ -89,75 +89,77 @@ def crew(jobs: Sequence[Job], folder: Path, workers: int = 0) -> Iterator[list[J
             worker.pipe.close()
 
 
-def work(
+def run_jobs(
     workers: Sequence[JobWorker], jobs: Sequence[Job], folder: Path, watcher: Callable[[int], None]
 ) -> dict[str, Any]:
-    """All jobs done; their answers by name. `watcher` is told how many rounds have been played."""
+    """Run all jobs, and return their answers by name. `watcher` is told how many rounds are over in all."""
     waiting, rounds, answers = deque(jobs), 0, {}
     for worker in workers:
-        _hand_out(worker, waiting)
+        _assign(worker, waiting)
     while busy := {worker.pipe: worker for worker in workers if worker.job is not None}:
         for pipe in wait(list(busy)):
             worker = busy[pipe]  # type: ignore[index]
-            job, tick = _heard(worker)
-            # one that was begun before, or may stop early, has fewer rounds to tell of
-            new = job.spec.rounds - worker.rounds if tick.ended else 1
+            job, message = _receive(worker)
+            # a job that was resumed, or stopped early, has reported fewer rounds than it has
+            new = job.spec.rounds - worker.rounds if message.ended else 1
             worker.rounds += new
             rounds += new
             watcher(rounds)
-            if tick.ended:
+            if message.ended:
                 answers[job.name] = _read(folder / job.name)
-                _hand_out(worker, waiting)
+                _assign(worker, waiting)
     return answers
 
 
-def _hired(folder: Path, others: Sequence[JobWorker]) -> JobWorker:
-    ways = multiprocessing.get_all_start_methods()
-    context: Any = multiprocessing.get_context("fork" if "fork" in ways else None)
+def _start_worker(folder: Path, others: Sequence[JobWorker]) -> JobWorker:
+    methods = multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("fork" if "fork" in methods else None)
     here, there = context.Pipe()
-    inherited = [here, *(worker.pipe for worker in others)] if "fork" in ways else []
-    process = context.Process(target=_serve, args=(folder, there, inherited))
+    inherited = [here, *(worker.pipe for worker in others)] if "fork" in methods else []
+    process = context.Process(target=_worker_main, args=(folder, there, inherited))
     process.start()
     there.close()
     return JobWorker(process, here)
 
 
-def _hand_out(worker: JobWorker, waiting: deque[Job]) -> None:
+def _assign(worker: JobWorker, waiting: deque[Job]) -> None:
     worker.job, worker.rounds = waiting.popleft() if waiting else None, 0
     if worker.job is not None:
         worker.pipe.send(worker.job)
 
 
-def _heard(worker: JobWorker) -> tuple[Job, Tick]:
+def _receive(worker: JobWorker) -> tuple[Job, WorkerMessage]:
     assert worker.job is not None
     try:
-        tick: Tick = worker.pipe.recv()
+        message: WorkerMessage = worker.pipe.recv()
     except EOFError:
         worker.process.join()
         raise StageError(
             f"the process of {worker.job.name} ended ({worker.process.exitcode}) before its job"
         ) from None
-    if tick.error:
-        raise (SpecError if tick.curable else StageError)(f"{worker.job.name}: {tick.error}")
-    return worker.job, tick
+    if message.error:
+        raise (SpecError if message.user_error else StageError)(f"{worker.job.name}: {message.error}")
+    return worker.job, message
 
 
-def _serve(folder: Path, pipe: Connection, inherited: Sequence[Connection]) -> None:
-    """What a worker does: jobs, until the pipe closes."""
-    for connection in inherited:  # the parent's ends: while they are open here, nobody sees the parent die
+def _worker_main(folder: Path, pipe: Connection, inherited: Sequence[Connection]) -> None:
+    """Run one job after another, until the pipe closes."""
+    for connection in inherited:  # the parent's ends: while they are open here, workers cannot see it die
         connection.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     die_with_parent()
     torch.set_num_threads(1)  # the threads that the parent may have had are not in this process
     with suppress(EOFError, OSError):
         while True:
-            pipe.send(_done(pipe.recv(), folder, lambda record: pipe.send(Tick())))
+            pipe.send(_run_job(pipe.recv(), folder, lambda record: pipe.send(WorkerMessage())))
     os._exit(0)
 
 
-def _done(job: Job, folder: Path, watcher: Callable[[Mapping[str, Any]], None]) -> Tick:
+def _run_job(job: Job, folder: Path, watcher: Callable[[Mapping[str, Any]], None]) -> WorkerMessage:
     path = folder / job.name
-    alone = replace(job.spec, engine=replace(job.spec.engine, workers=1))  # the others have work, too
+    alone = replace(
+        job.spec, engine=replace(job.spec.engine, workers=1)
+    )  # the other cores have jobs of their own
     try:
         if path.exists():
             result = resume(path, watcher, report=False)
@@ -165,20 +167,20 @@ def _done(job: Job, folder: Path, watcher: Callable[[Mapping[str, Any]], None]) 
             result = run(alone, path, watcher, report=False)
         write_whole(path / ANSWER, (to_json(job.measure(result)) + "\n").encode())
     except SpecError as error:
-        return Tick(True, str(error), True)
+        return WorkerMessage(True, str(error), True)
     except Exception as error:
         trace = "".join(traceback.format_exception(error))
-        return Tick(True, f"{error}\n\nIn the process of the job:\n{trace}")
-    return Tick(True)
+        return WorkerMessage(True, f"{error}\n\nIn the process of the job:\n{trace}")
+    return WorkerMessage(True)
 
 
 def _read(path: Path) -> Any:
     return json.loads((path / ANSWER).read_text(encoding="utf-8"))
 
 
-def watched(title: str, jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
-    """Work on jobs with a bar for all of them; their answers by name."""
-    # processes first: a copy of a process whose other thread draws bars would copy its locks as well
-    with crew(jobs, folder) as workers, bars() as shown:
+def run_with_progress(title: str, jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
+    """Run all jobs under one progress bar, and return their answers by name."""
+    # processes first: forking while another thread draws bars would copy its locks as well
+    with worker_pool(jobs, folder) as workers, bars() as shown:
         watch = shown.add(title, sum(job.spec.rounds for job in jobs))
-        return work(workers, jobs, folder, lambda rounds: watch({"round": rounds}))
+        return run_jobs(workers, jobs, folder, lambda rounds: watch({"round": rounds}))

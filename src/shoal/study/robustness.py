@@ -1,12 +1,12 @@
-"""How well a run stands up to its attackers, told from its record alone.
+"""How robust a run was against its attackers, computed from its record alone.
 
 Accuracies are those of rounds that were evaluated. With `clean` the accuracy of the same run without an
 attack and f the share of the clients that attack:
 
     degradation = clean - attacked          tolerance = attacked / clean          quotient = attacked (1 - f)
 
-A rule that weighs its clients records `weights`, by client. What attackers get of them, and how well an
-honest client can be told from an attacker by its weight, is measured round by round.
+An aggregation rule that weighs its clients records `weights`, by client. How well these tell honest clients
+from attackers is measured round by round.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from shoal.measures import auc
 CONVERGED = 0.95  # of the final accuracy
 
 
-class Course(NamedTuple):
-    """The accuracy of a run over its rounds."""
+class AccuracySummary(NamedTuple):
+    """The accuracy of a run over its rounds, in numbers."""
 
     average: float
     final: float
@@ -34,33 +34,33 @@ class Course(NamedTuple):
     converged: float  # the mean accuracy from that round on
 
 
-def course(records: Sequence[Mapping[str, Any]]) -> Course | None:
-    """The course of a run; None if no round was evaluated."""
-    judged = [record for record in records if record.get("accuracy") is not None]
-    if not judged:
+def accuracy_summary(records: Sequence[Mapping[str, Any]]) -> AccuracySummary | None:
+    """The summary of a run; None if no round was evaluated."""
+    evaluated = [record for record in records if record.get("accuracy") is not None]
+    if not evaluated:
         return None
-    values = np.array([record["accuracy"] for record in judged], np.float64)
+    values = np.array([record["accuracy"] for record in evaluated], np.float64)
     best, settled = int(values.argmax()), int((values >= CONVERGED * values[-1]).argmax())
-    last = judged[best]["round"]
-    return Course(
+    last = evaluated[best]["round"]
+    return AccuracySummary(
         float(values.mean()),
         float(values[-1]),
         float(values[best]),
         float(values.std()),
         last,
         float(sum(record["seconds"] for record in records if record["round"] <= last)),
-        judged[settled]["round"],
+        evaluated[settled]["round"],
         float(values[settled:].mean()),
     )
 
 
 def degradation(clean: float, attacked: float) -> float:
-    """What the attack costs."""
+    """How much accuracy the attack costs."""
     return clean - attacked
 
 
 def tolerance(clean: float, attacked: float) -> float | None:
-    """The share of the clean accuracy that is left; None where there was none."""
+    """The share of the clean accuracy that is left; None if that was 0."""
     return attacked / clean if clean else None
 
 
@@ -70,14 +70,14 @@ def quotient(attacked: float, share: float) -> float:
 
 
 class Roc(NamedTuple):
-    """Which share of the attackers is caught at which share of false alarms, from the strictest rule on."""
+    """The share of attackers caught against the share of false alarms, for thresholds from strict to lax."""
 
-    alarms: tuple[float, ...]  # the share of the honest who are suspected
-    caught: tuple[float, ...]  # the share of the attackers who are
+    alarms: tuple[float, ...]  # the share of honest clients who are suspected
+    caught: tuple[float, ...]  # the share of attackers who are suspected
 
 
 def roc(weights: Mapping[Any, float], attackers: Collection[int]) -> Roc | None:
-    """Suspecting those of low weight; None where everybody is honest, or nobody."""
+    """Suspecting clients of low weight; None where there is no attacker, or nobody else."""
     lying = np.array([int(client) in attackers for client in weights])
     if lying.all() or not lying.any():
         return None
@@ -91,7 +91,7 @@ def roc(weights: Mapping[Any, float], attackers: Collection[int]) -> Roc | None:
 def detection(records: Sequence[Mapping[str, Any]]) -> float | None:
     """The area under the ROC curve of weight against truth, the mean over rounds with both kinds of client.
 
-    It is the chance that an honest client weighs more than an attacker: 1 tells them apart, 0.5 is blind.
+    It is the chance that an honest client weighs more than an attacker: 1 tells them apart, 0.5 is chance.
     """
     areas = []
     for record in records:

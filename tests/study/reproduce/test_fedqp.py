@@ -8,113 +8,117 @@ from torch import nn
 from shoal.core.key import Key
 from shoal.spec import to_table
 from shoal.study.reproduce import EXPERIMENTS
-from shoal.study.reproduce.fedqp import (
-    CONTENDERS,
-    FEDAVG,
-    FEDMUT,
-    FEDQP,
-    FULL,
-    PAPERS,
-    QUICK,
-    UNIFORM,
-    Course,
-    facts,
-    level,
-    swing,
-)
-from shoal.study.reproduce.fedqp_curves import ablation, figure3, reached
-from shoal.study.reproduce.fedqp_landscape import LABELS, direction, landscape, loss_at, moved
-from shoal.study.reproduce.fedqp_tables import PAPER_TABLE1, table1, table2, theirs1, theirs2
+from shoal.study.reproduce.fedqp import FEDAVG, FEDMUT, FEDQP, PAPERS, first_round
+from shoal.study.reproduce.fedqp_landscape import direction, loss_at, moved
 
-SMALL = QUICK._replace(rounds=3, tail=2, every=2)  # judged after rounds 2 and 3
+SMALL = {"rounds": 3, "evaluate": {"every": 2}}  # evaluated after rounds 2 and 3
+TAIL = {"tail": 2}
+COLUMN = "mnist5k, mlp, beta = 0.1"
+UNIFORM = "FedAvg, uniform"
+
+
+def numbers(name):
+    return EXPERIMENTS[name].scales["quick"].file.paper_numbers()["accuracy"]
+
+
+def spec(name, row, column, seed=0):
+    """A run at the scale of the paper, with every default."""
+    return to_table(EXPERIMENTS[name].scales["paper"].grid.jobs((row, column))[seed].spec)
 
 
 def test_the_papers_numbers_are_where_they_belong():
-    assert theirs1(FULL._replace(model="lenet", beta=0.1)).accuracies[FEDQP] == 53.04
-    assert theirs1(FULL._replace(dataset="cifar100", model="vgg16", beta=0.5)).accuracies["FedNTD"] == 59.24
-    assert theirs1(FULL._replace(beta=None)).accuracies["FedGen"] == 63.88
-    assert theirs1(QUICK) == (theirs1(FULL._replace(model="lenet", beta=0.1)).accuracies, False)
-    assert theirs2(FULL) == (theirs1(FULL).accuracies, True)  # the two tables share a column
-    assert theirs2(FULL._replace(cohort=5)).accuracies[FEDMUT] == 70.11
-    assert not theirs2(QUICK).same
-    assert all(len(row) == len(PAPERS) for rows in PAPER_TABLE1.values() for row in rows)
+    table1, table2 = numbers("fedqp-table1"), numbers("fedqp-table2")
+    assert table1.find(FEDQP, "cifar10, lenet, beta = 0.1") == 53.04
+    assert table1.find("FedNTD", "cifar100, vgg16, beta = 0.5") == 59.24
+    assert table1.find("FedGen", "cifar10, resnet18, IID") == 63.88
+    assert table1.find(FEDQP, COLUMN) is None
+    for row in PAPERS:  # the two tables share a column
+        assert table2.find(row, "K = 10") == table1.find(row, "cifar10, resnet18, beta = 0.5")
+    assert table2.find(FEDMUT, "K = 5") == 70.11
+    assert len(table1.by_labels) == 24 * len(PAPERS)
 
 
 def test_a_setting_is_the_papers():
-    table = to_table(FULL.spec(CONTENDERS[FEDQP], 3))
+    table = spec("fedqp-table2", FEDQP, "K = 10", seed=2)
     assert (table["task"]["dataset"], table["task"]["model"]) == ("cifar10", "resnet18")
     assert (table["partition"]["clients"], table["partition"]["beta"]) == (100, 0.5)
-    assert (table["selector"]["count"], table["rounds"], table["seed"]) == (10, 2000, 3)
+    assert (table["selector"]["count"], table["rounds"], table["seed"]) == (10, 2000, 2)
     local = table["local"]
     assert [local[name] for name in ("lr", "momentum", "batch", "epochs")] == [0.01, 0.5, 50, 5]
-    coarse = to_table(FULL._replace(dataset="cifar100", beta=None).spec(CONTENDERS["CluSamp"], 0))
+    coarse = spec("fedqp-table1", "CluSamp", "cifar100, resnet18, IID")
     assert coarse["task"]["labels"] == "coarse"
     assert coarse["partition"]["kind"] == "iid"
     assert (coarse["selector"]["name"], coarse["selector"]["count"]) == ("clustered", 10)
 
 
-def test_the_page_says_how_long_each_setting_learned():
-    assert facts(SMALL, SMALL._replace(beta=0.5))["Rounds"] == "3"
-    assert facts(FULL, SMALL)["Rounds"] == "2,000 (cifar10), 3 (mnist5k)"
+@pytest.mark.parametrize("name", ["fedqp-table1", "fedqp-figure3"])
+def test_a_column_is_what_its_label_says(name):
+    for experiment in EXPERIMENTS[name].scales.values():
+        for label, line in experiment.grid.columns.items():
+            task, partition = line.spec["task"], line.spec["partition"]
+            skew = f"beta = {partition['beta']:g}" if partition["kind"] == "dirichlet" else "IID"
+            assert label == f"{task['dataset']}, {task['model']}, {skew}"
 
 
-def test_accuracy_is_that_of_the_last_rounds():
-    at = QUICK._replace(rounds=6, tail=4, every=2)
-    course = Course([2, 4, 6], [10.0, 50.0, 60.0])
-    assert level(course, at) == 55.0
-    assert swing(course, at) == pytest.approx(50**0.5)
-    assert swing(course, at._replace(tail=1)) is None
-    assert (reached(course, 50.0), reached(course, 70.0)) == (4.0, None)
+def test_the_first_round_at_an_accuracy():
+    answer = {"rounds": [2, 4, 6], "accuracies": [10.0, 50.0, 60.0]}
+    assert (first_round(answer, 50.0), first_round(answer, 70.0)) == (4.0, None)
 
 
-def test_table1(play):
-    outcome = table1(play, settings=(SMALL,), labels=tuple(CONTENDERS), seeds=2, slow_seeds=1)
-    accuracy, ahead, ahead_of_uniform, swings = outcome.tables
-    assert accuracy.rows == swings.rows == list(CONTENDERS)
+def test_table1(run, small):
+    findings = small("fedqp-table1", SMALL, seeds=2, seeds_of={"FedNTD": 1, "FedGen": 1}, values=TAIL)(run)
+    accuracy, ahead, ahead_of_uniform, deviations = findings.tables
+    assert accuracy.rows == deviations.rows
+    assert len(accuracy.rows) == 9
     assert not accuracy.compares  # other data
-    assert accuracy.find("FedNTD", SMALL.title).std is None
-    gain = ahead.find(FEDQP, SMALL.title)
+    assert accuracy.find("FedNTD", COLUMN).std is None
+    gain = ahead.find(FEDQP, COLUMN)
     assert gain.paper == pytest.approx(53.04 - 47.10)
-    means = {label: accuracy.find(label, SMALL.title).ours for label in (FEDQP, FEDAVG, UNIFORM)}
+    means = {row: accuracy.find(row, COLUMN).ours for row in (FEDQP, FEDAVG, UNIFORM)}
     assert gain.ours == pytest.approx(means[FEDQP] - means[FEDAVG])
-    other = ahead_of_uniform.find(FEDQP, SMALL.title)
+    other = ahead_of_uniform.find(FEDQP, COLUMN)
     assert other.paper is None
     assert other.ours == pytest.approx(means[FEDQP] - means[UNIFORM])
-    assert any("those of CIFAR-10 with its CNN" in note for note in outcome.notes)
+    assert any("those of CIFAR-10 with its CNN" in note for note in findings.notes)
+    assert any("of 1 columns" in note for note in findings.notes)
 
 
-def test_table2_changes_the_cohort(play):
+def test_table2_changes_the_cohort(run, small):
+    experiment = small("fedqp-table2", SMALL, seeds=1, rows=(FEDAVG, FEDMUT, FEDQP), values=TAIL)
     specs = []
 
     def watched(jobs):
         specs.extend(job.spec for job in jobs)
-        return play(jobs)
+        return run(jobs)
 
-    outcome = table2(watched, setting=SMALL, labels=(FEDAVG, FEDMUT, FEDQP), seeds=1)
-    assert outcome.tables[0].columns == ["K = 5", "K = 10", "K = 20"]
+    findings = experiment(watched)
+    assert findings.tables[0].columns == ["K = 5", "K = 10", "K = 20"]
     assert [spec.selector.count for spec in specs] == [5, 5, 5, 10, 10, 10, 20, 20, 20]
-    assert outcome.tables[1].find(FEDMUT, "K = 5").paper == pytest.approx(70.11 - 59.15)
-    assert outcome.notes[0].startswith("CluSamp has 0 of 1 seeds, FedNTD has 0 of 1 seeds, FedGen has 0")
+    assert findings.tables[0].find(FEDMUT, "K = 5").paper is None  # other data
+    assert findings.tables[1].find(FEDMUT, "K = 5").paper == pytest.approx(70.11 - 59.15)
+    assert len(findings.tables) == 3  # nothing is ahead of a row that is not there
 
 
-def test_figure3(play):
-    settings = [SMALL, SMALL._replace(beta=None)]
-    outcome = figure3(play, settings=settings, labels=(FEDAVG, FEDQP), seeds=2)
-    assert [picture.name for picture in outcome.pictures] == ["figure3-1", "figure3-2"]
-    first = outcome.pictures[0].figure.axes[0]
+def test_figure3(run, small):
+    columns = (COLUMN, "mnist5k, mlp, IID")
+    findings = small("fedqp-figure3", SMALL, seeds=2, rows=(FEDAVG, FEDQP), columns=columns, values=TAIL)(run)
+    assert [picture.name for picture in findings.pictures] == ["figure3-1", "figure3-2"]
+    first = findings.pictures[0].figure.axes[0]
     assert list(first.get_lines()[0].get_xdata()) == [2, 3]
-    assert outcome.tables[1].columns == [at.title for at in settings]
-    assert 1 <= outcome.tables[1].find(FEDAVG, settings[1].title).ours <= 3
+    assert findings.tables[1].columns == list(columns)
+    assert 1 <= findings.tables[1].find(FEDAVG, columns[1]).ours <= 3
 
 
 @pytest.mark.filterwarnings("ignore:the effective momentum")
-def test_ablation_tells_the_momentum(play):
-    outcome = ablation(play, setting=SMALL, grid=(0.0, 0.3, 1.0), seeds=2)
-    table = outcome.tables[0]
-    assert table.rows == ["p = 0", "p = 0.3", "p = 1", "p = auto"]
-    momenta = [table.find(row, "effective momentum").ours for row in table.rows[:3]]
+def test_ablation_shows_the_momentum(run, small):
+    rows = ("p = 0", "p = 0.3", "p = 1", "p = auto")
+    findings = small("fedqp-ablation", SMALL, seeds=2, rows=rows, values=TAIL)(run)
+    table = findings.tables[0]
+    assert table.rows == list(rows)
+    assert table.corner == COLUMN
+    momenta = [table.find(row, "effective momentum").ours for row in rows[:3]]
     assert momenta == pytest.approx([0.0, 0.6, 2.0])
-    lines = outcome.pictures[1].figure.axes[0].get_lines()
+    lines = findings.pictures[1].figure.axes[0].get_lines()
     assert list(lines[0].get_xdata()) == [0.0, 0.3, 1.0]
 
 
@@ -138,14 +142,15 @@ def test_the_loss_at_a_place():
     assert loss_at(model, moved(sure, sure, -1.0), x, y) == pytest.approx(np.log(2))
 
 
-def test_landscape(play):
-    outcome = landscape(play, setting=SMALL, seeds=2, points=3, directions=2, samples=50)
-    table = outcome.tables[0]
-    assert table.rows == list(LABELS)
+def test_landscape(run, small):
+    measure = {"points": 3, "directions": 2, "samples": 50}
+    findings = small("fedqp-landscape", SMALL, seeds=2, values=TAIL, measure=measure)(run)
+    table = findings.tables[0]
+    assert table.rows == [FEDAVG, FEDMUT, FEDQP]
     assert table.columns == ["training loss", "sharpness at 0.5", "sharpness at 1"]
     assert table.find(FEDQP, "training loss").ours > 0
-    surface, rising = outcome.pictures
-    assert [axes.get_title("left") for axes in surface.figure.axes[:3]] == list(LABELS)
+    surface, rising = findings.pictures
+    assert [axes.get_title("left") for axes in surface.figure.axes[:3]] == [FEDAVG, FEDMUT, FEDQP]
     assert list(rising.figure.axes[0].get_lines()[0].get_ydata())[-1] == pytest.approx(
         table.find(FEDAVG, "sharpness at 1").ours
     )

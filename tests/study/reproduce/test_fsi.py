@@ -9,33 +9,33 @@ import torch
 import shoal
 from shoal.runs.build import deal
 from shoal.study.reproduce import EXPERIMENTS
-from shoal.study.reproduce.fsi_digits import FAR, OURS, PAPER_DIGITS, confusion_of, learned
-from shoal.study.reproduce.fsi_houses import (
-    FIXED_STEPS,
-    PAPER_COEFFICIENTS,
-    PAPER_LEAST_SQUARES,
-    figure7,
-    figure8,
-    houses,
-    least_squares,
-    table1,
-)
+from shoal.study.reproduce.fsi_digits import OURS, confusion_of
+from shoal.study.reproduce.fsi_houses import least_squares
+
+FAR = "[0, 1), exact"
+LEAST_SQUARES = 23.1956
+
+
+def numbers(name):
+    return EXPERIMENTS[name].scales["quick"].file.paper_numbers()
 
 
 def test_least_squares_is_the_papers_benchmark():
     error, coefficients = least_squares()
-    assert error == pytest.approx(PAPER_LEAST_SQUARES, abs=5e-5)
-    assert coefficients == pytest.approx(PAPER_COEFFICIENTS, rel=2e-4)
+    assert error == pytest.approx(LEAST_SQUARES, abs=5e-5)
+    paper = [*numbers("fsi-table1")["coefficients"].by_labels.values()]
+    assert coefficients == pytest.approx(paper, rel=2e-4)
 
 
 def test_four_clients_hold_consecutive_rows():
-    _, shards = deal(houses(0.0, 1.0, 10, 0))
+    _, shards = deal(EXPERIMENTS["fsi-table1"].scales["quick"].grid.jobs(("w1 = 0", "w2 = 1"))[0].spec)
     assert [sorted(shards.indices(i)) for i in range(4)] == np.arange(404).reshape(4, 101).tolist()
 
 
-def test_table1(play):
-    outcome = table1(play, epochs=2_000, seeds=1, seeds_without_mutation=2)
-    errors, ended, benchmark, coefficients = outcome.tables
+def test_table1(run, small):
+    without = {f"w1 = {w1}, w2 = {w2}": 2 for w1, w2 in (("0", "1"), ("0.4", "0.6"), ("1", "0"))}
+    findings = small("fsi-table1", {"method": {"epochs": 200}}, seeds=1, seeds_of=without)(run)
+    errors, ended, benchmark, coefficients = findings.tables
     assert len(errors.cells) == 21
     assert errors.find("w1 = 0.6", "w2 = 0.2").paper == 40.9808
     assert errors.find("w1 = 0.6", "w2 = 0.6") is None
@@ -48,40 +48,53 @@ def test_table1(play):
     assert len(coefficients.cells) == 14
 
 
-def test_figure7_begins_where_it_says(play):
-    outcome = figure7(play, epochs=100, begin=40, seeds=1, points=10)
-    assert [cell.paper for cell in outcome.tables[0].cells][-1] == PAPER_LEAST_SQUARES
-    lines = outcome.pictures[0].figure.axes[0].get_lines()[:6]  # beyond them, those of the legend
+def test_every_run_has_the_epochs_that_the_page_names():
+    for name in ("fsi-table1", "fsi-figure7", "fsi-figure8"):
+        for experiment in EXPERIMENTS[name].scales.values():
+            epochs = experiment.scale.values["epochs"]
+            for cell in experiment.grid.cells:
+                table = experiment.grid.table(cell)
+                assert table["rounds"] * table["method"]["epochs"] == epochs
+                fixed = cell[0].startswith("fixed")
+                assert table["method"]["patience"] == (epochs + 1 if fixed else 5)
+
+
+def test_figure7_begins_where_it_says(run, small):
+    spec, values = {"rounds": 10, "method": {"epochs": 10}}, {"first_epoch": 40}
+    findings = small("fsi-figure7", spec, seeds=1, values=values)(run)
+    assert [cell.paper for cell in findings.tables[0].cells][-1] == LEAST_SQUARES
+    lines = findings.pictures[0].figure.axes[0].get_lines()[:6]  # beyond them, those of the legend
     assert [[line.get_xdata()[0], line.get_xdata()[-1]] for line in lines] == [[40, 100]] * 6
 
 
-def test_figure8_holds_the_fixed_steps_fixed(play):
+def test_figure8_holds_the_fixed_steps_fixed(run, small):
     specs = []
 
     def watched(jobs):
         specs.extend(job.spec for job in jobs)
-        return play(jobs)
+        return run(jobs)
 
-    outcome = figure8(watched, epochs=200, seeds=2, points=4)
-    assert len(outcome.tables[0].rows) == 1 + len(FIXED_STEPS)
-    assert outcome.tables[0].columns == ["test MSE", "training MSE"]
+    spec = {"rounds": 4, "method": {"epochs": 50, "patience": 201}}
+    findings = small("fsi-figure8", spec, seeds=2)(watched)
+    assert len(findings.tables[0].rows) == 1 + 6
+    assert findings.tables[0].columns == ["test MSE", "training MSE"]
     for spec in specs[2:]:
         steps = {record["step_size"] for record in shoal.run(spec).records}
         assert steps == {spec.method.alpha}
-    assert "The paper finds the adaptive step size best" in outcome.notes[0]
+    assert "The paper finds the adaptive step size best" in findings.notes[0]
 
 
-def test_digits(play):
-    outcome = learned(play, epochs=20, seeds={OURS: 2, FAR: 1}, points=4)
-    overall, each = outcome.tables
+def test_digits(run, small):
+    findings = small("fsi-digits", {"rounds": 4, "method": {"epochs": 5}}, seeds=2, seeds_of={FAR: 1})(run)
+    overall, each = findings.tables
     assert [cell.row for cell in overall.cells] == [OURS, FAR]
     assert overall.cells[0].paper == 80.2
     assert 10 <= overall.cells[0].ours <= 100
     digits = [each.find(str(digit), OURS) for digit in range(10)]
-    assert [cell.paper for cell in digits] == list(PAPER_DIGITS)
+    assert [cell.paper for cell in digits] == [95, 95, 79, 71, 92, 67, 83, 91, 70, 59]
     assert np.mean([cell.ours for cell in digits]) == pytest.approx(overall.cells[0].ours)
-    assert [picture.name for picture in outcome.pictures] == ["figure9", "figure10"]
-    names = [text.get_text() for text in outcome.pictures[1].figure.axes[0].texts]
+    assert [picture.name for picture in findings.pictures] == ["figure9", "figure10"]
+    names = [text.get_text() for text in findings.pictures[1].figure.axes[0].texts]
     assert sorted(names) == [f"model {digit}" for digit in range(10)]
 
 

@@ -13,7 +13,7 @@ import shoal
 import shoal.study.reproduce
 from shoal import cli
 from shoal.core.errors import SpecError
-from shoal.study.reproduce.experiment import Cell, Table, cell
+from shoal.study.reproduce.experiment import ComparisonTable, PaperNumber, compared
 from shoal.study.reproduce.perform import perform
 
 
@@ -109,9 +109,9 @@ def test_a_folder_of_something_else_is_refused(done, tmp_path):
 
 
 def test_cells_are_means_over_seeds():
-    assert cell("r", "c", 1.0, [1.0, 3.0]) == Cell("r", "c", 1.0, 2.0, 2**0.5)
-    assert cell("r", "c", None, [4.0]) == Cell("r", "c", None, 4.0, None)
-    assert cell("r", "c", 1.0, [None]) == Cell("r", "c", 1.0, None, None)
+    assert compared("r", "c", 1.0, [1.0, 3.0]) == PaperNumber("r", "c", 1.0, 2.0, 2**0.5)
+    assert compared("r", "c", None, [4.0]) == PaperNumber("r", "c", None, 4.0, None)
+    assert compared("r", "c", 1.0, [None]) == PaperNumber("r", "c", 1.0, None, None)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_cells_are_means_over_seeds():
     ],
 )
 def test_numbers_show_the_digits_that_mean_something(ours, std, text):
-    table = Table("t", [], decimals=4)
-    assert table.ours(Cell("r", "c", 1.0, ours, std)) == text
-    assert table.papers(Cell("r", "c", 24.7145, ours, std)) == "24.7145"
+    table = ComparisonTable("t", [], decimals=4)
+    assert table.ours(PaperNumber("r", "c", 1.0, ours, std)) == text
+    assert table.papers(PaperNumber("r", "c", 24.7145, ours, std)) == "24.7145"
 
 
 # -- the command
@@ -202,10 +202,10 @@ def test_ctrl_c_says_how_to_go_on(call, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shoal.study.jobs.work", interrupted)
+    monkeypatch.setattr("shoal.study.jobs.run_jobs", interrupted)
     code, out, err = call("toy-table0", "--out", "here")
     assert (code, out) == (130, "")
-    assert err == "shoal: stopped; the same command goes on where it was\n"
+    assert err == "shoal: stopped; the same command continues where it stopped\n"
     assert multiprocessing.active_children() == []
     monkeypatch.undo()
     assert perform("toy-table0", "quick", tmp_path / "here", CATALOGUE).fresh == 3

@@ -15,7 +15,15 @@ from shoal.report.charts import line_chart
 from shoal.report.series import Curve, Quantity
 from shoal.runs.runner import Result
 from shoal.study.jobs import Job
-from shoal.study.reproduce.experiment import Cell, Experiment, Outcome, Picture, Play, Table, cell
+from shoal.study.reproduce.experiment import (
+    ComparisonTable,
+    Experiment,
+    Findings,
+    PaperNumber,
+    Picture,
+    RunJobs,
+    compared,
+)
 
 
 def accuracy(result: Result) -> dict[str, Any]:
@@ -34,8 +42,8 @@ def job(seed: int, measure: Any = accuracy, rounds: int = 2) -> Job:
     return Job(f"seed{seed}", spec(seed=seed, rounds=rounds, evaluate={"every": 1, "clients": 0}), measure)
 
 
-def performed(play: Play, *, seeds: int, rounds: int = 2) -> Outcome:
-    answers = play([job(seed, rounds=rounds) for seed in range(seeds)])
+def performed(run_jobs: RunJobs, *, seeds: int, rounds: int = 2) -> Findings:
+    answers = run_jobs([job(seed, rounds=rounds) for seed in range(seeds)])
     finals = [100 * answer["accuracies"][-1] for answer in answers.values()]
     curve = np.array(answers["seed0"]["accuracies"])
     figure = line_chart(
@@ -44,8 +52,12 @@ def performed(play: Play, *, seeds: int, rounds: int = 2) -> Outcome:
         Quantity("Rounds"),
     )
     assert figure is not None
-    table = Table("Accuracy", [cell("toy", "final (%)", 75.0, finals), Cell("toy", "nothing", None, None)])
-    return Outcome([table], [Picture("curve", "A <curve>", figure)], ["Told <apart>."], {"Seeds": str(seeds)})
+    table = ComparisonTable(
+        "Accuracy", [compared("toy", "final (%)", 75.0, finals), PaperNumber("toy", "nothing", None, None)]
+    )
+    return Findings(
+        [table], [Picture("curve", "A <curve>", figure)], ["Told <apart>."], {"Seeds": str(seeds)}
+    )
 
 
 TINY = Experiment(

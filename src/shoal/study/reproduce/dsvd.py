@@ -1,125 +1,34 @@
-"""DSVD-FL: what its experiments share. Contenders, attacks, settings, runs, and what is known of them.
-
-The paper has MNIST, FashionMNIST, EMNIST, a CNN, and 10 % malicious clients who flip labels or poison models.
-It gives neither rounds, local training and the split between clients nor which labels and how poisoned.
-Here class y becomes C - 1 - y, a poisoned update is -5 times the honest one, and non-IID is Dirichlet with
-beta = 0.5.
-"""
+"""DSVD-FL: its measures, and the analyses of its tables, learning curves and ablation."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
-
-from shoal.report.canvas import WIDTH
-from shoal.report.charts import line_chart
-from shoal.report.series import Quantity, seeds_curve
+from shoal.report.table import over_seeds
 from shoal.runs.runner import Result
-from shoal.spec import Spec, from_table
-from shoal.study.arena import CLEAN, attacked, defended, measure
-from shoal.study.compare import file_name
-from shoal.study.jobs import Job
-from shoal.study.reproduce.experiment import Picture, Play, Table, cell
+from shoal.study.arena import measure
+from shoal.study.reproduce.curves import learning_curves
+from shoal.study.reproduce.datafile import TableSpec, Value
+from shoal.study.reproduce.experiment import ComparisonTable, PaperNumber, Picture, compared
+from shoal.study.reproduce.table_experiment import Analysis, Results
+from shoal.study.robustness import degradation, quotient, tolerance
 
-PAPER = "Dynamic SVD-Enhanced Approach for Federated Learning (DSVD-FL), submitted to ICLR 2025 and withdrawn"
-FEDAVG, QFEDAVG, DSVD, PRINTED = "FedAvg", "qFedAvg", "DSVD-FL", "DSVD-FL, as printed"
-LITERAL = "dsvd:literal=true,form=literal,temperature=1.0,aggregate=full"  # the paper's equations
-CONTENDERS: Mapping[str, str] = {  # as the arena names defences
-    FEDAVG: "fedavg",
-    "FedProx": "fedprox",
-    "FedCPA": "fedcpa",
-    QFEDAVG: "qfedavg",
-    DSVD: "dsvd",
-    PRINTED: LITERAL,
-    "Multi-Krum": "multikrum",
-    "Trimmed mean": "trimmed_mean",
-    "Geometric median": "geomedian",
-    "FLTrust": "fltrust",
-}
+FEDAVG, QFEDAVG, DSVD = "FedAvg", "qFedAvg", "DSVD-FL"
 PAPERS = (FEDAVG, "FedProx", "FedCPA", QFEDAVG, DSVD)
-SHOWN = (*PAPERS, PRINTED)
-
 NONE, FLIPPED, POISONED = "no attack", "label flipping", "model poisoning"
-ATTACKS: Mapping[str, str] = {NONE: CLEAN, FLIPPED: "label_flip", POISONED: "sign_flip:factor=5.0"}
-SHARE = 0.1  # of the clients attack
-OURS = f"{DSVD} is ours, with weights that adapt; {PRINTED} keeps to the paper's equations, layer by layer."
-
-ACCURACY = Quantity("Test accuracy (%)", end=100)
-
-
-class Setting(NamedTuple):
-    """A federation in which all clients take part in every round, and how they train."""
-
-    dataset: str
-    model: str
-    rounds: int
-    beta: float | None = 0.5  # of the Dirichlet distribution of classes; None: all clients alike
-    clients: int = 20
-    lr: float = 0.05
-    batch: int = 10
-    epochs: int = 3
-    safe: int = 0  # rounds from one checkpoint to the next
-
-    @property
-    def skew(self) -> str:
-        """How unlike the clients are, in the paper's words."""
-        return "IID" if self.beta is None else "non-IID"
-
-    @property
-    def task(self) -> dict[str, Any]:
-        """What is learned."""
-        options = {"split": "balanced"} if self.dataset == "emnist" else {}
-        return {"dataset": self.dataset, "model": self.model, **options}
-
-    def spec(self, method: str, attack: str, seed: int) -> Spec:
-        """The run of a method under an attack, both as the arena names them."""
-        kind = {"kind": "iid"} if self.beta is None else {"kind": "dirichlet", "beta": self.beta}
-        table = {
-            "seed": seed,
-            "rounds": self.rounds,
-            "task": self.task,
-            "partition": {**kind, "clients": self.clients},
-            "selector": "all",
-            "local": {"lr": self.lr, "batch": self.batch, "epochs": self.epochs},
-            "evaluate": {"clients": 0, "metrics": ["accuracy"]},
-            "checkpoint": {"every": self.safe},
-        }
-        return from_table(attacked(defended(table, method, SHARE), attack, {"fraction": SHARE}))
+SPLITS = ("IID", "non-IID")
+FINAL, LOSS, SPEED, QUOTIENT, KEPT = (
+    *("final accuracy", "accuracy degradation", "convergence speed"),
+    *("robustness quotient", "attack tolerance"),
+)  # the metrics of Table 2
+PRINTED, ADAPTIVE = "as printed", "adaptive"
+CHOICES = ("[0.8, 0.1, 0.1]", "[0.1, 0.8, 0.1]", "[0.1, 0.1, 0.8]")  # directions, sizes, or both decide
+EXTREME = "[0.8, 100, 10000]"
 
 
-QUICK = Setting("mnist5k", "mlp", 15)
-MACHINE = Setting("fashion_mnist", "lenet", 10, lr=0.1, batch=50, epochs=1, safe=5)
-FULL = Setting("emnist", "cnn", 50, lr=0.1, batch=50, epochs=1, safe=10)
-
-
-class Bout(NamedTuple):
-    """A method under an attack, in a setting."""
-
-    label: str
-    method: str  # as the arena names it
-    attack: str  # one of `ATTACKS`
-    at: Setting
-    rule: str = ""  # told apart from the label, where labels of several rules are alike
-
-    @property
-    def scene(self) -> str:
-        """Where methods can be compared."""
-        return f"{self.at.skew}, {self.attack}"
-
-    def job(self, seed: int) -> Job:
-        """One of its runs."""
-        name = file_name(f"{self.scene}, n={self.at.clients}, {self.label}, {self.rule}, seed{seed}")
-        return Job(name, self.at.spec(self.method, ATTACKS[self.attack], seed), course_of)
-
-
-Course = Mapping[str, Any]  # see `course_of`
-Found = Mapping[Bout, Sequence[Course]]  # one a seed
-
-
-def course_of(result: Result) -> dict[str, Any]:
+def robustness(result: Result) -> dict[str, Any]:
     """The arena's measures, in shares and seconds, and the accuracy (%) after each round."""
     seconds = [record["seconds"] for record in result.records]
     return {
@@ -129,92 +38,151 @@ def course_of(result: Result) -> dict[str, Any]:
     }
 
 
-def bouts(labels: Iterable[str], attacks: Iterable[str], settings: Iterable[Setting]) -> list[Bout]:
-    """Contenders under attacks in settings."""
-    scenes = [(attack, at) for at in settings for attack in attacks]
-    return [Bout(label, CONTENDERS[label], *scene) for scene in scenes for label in labels]
-
-
-def played(play: Play, wanted: Sequence[Bout], seeds: int) -> Found:
-    """The courses of all bouts."""
-    jobs = {bout: [bout.job(seed) for seed in range(seeds)] for bout in wanted}
-    answers = play([job for some in jobs.values() for job in some])
-    return {bout: [answers[job.name] for job in some] for bout, some in jobs.items()}
-
-
-def skews(at: Setting) -> tuple[Setting, Setting]:
-    """The setting with clients that are alike, and with its own."""
-    return (at._replace(beta=None), at)
-
-
-def percents(courses: Sequence[Course], name: str) -> list[float | None]:
-    """A share of each run, in percent."""
-    return [None if course[name] is None else 100 * course[name] for course in courses]
-
-
-def by_scene(title: str, found: Found, name: str, remark: str, corner: str = "method") -> Table:
-    """A share of all runs that have it, in percent."""
-    cells = [
-        cell(bout.label, bout.scene, None, percents(courses, name))
-        for bout, courses in found.items()
-        if courses[0][name] is not None
-    ]
-    return Table(title, cells, corner, 1, remark)
-
-
-def scenes(found: Found) -> list[str]:
-    """In the order in which they were played."""
-    return list(dict.fromkeys(bout.scene for bout in found))
-
-
-def drawn(found: Found, name: str, told: str) -> list[Picture]:
-    """For each scene the learning curves of all that can be compared there."""
-    pictures = []
-    for place, scene in enumerate(scenes(found), start=1):
-        values = {
-            bout.label: np.array([course["accuracies"] for course in courses])
-            for bout, courses in found.items()
-            if bout.scene == scene
-        }
-        curves = [
-            seeds_curve(label, slot, 1.0 + np.arange(some.shape[1]), some)
-            for slot, (label, some) in enumerate(values.items())
-        ]
-        figure = line_chart(curves, ACCURACY, "rounds", WIDTH)
-        assert figure is not None
-        pictures.append(Picture(f"{name}-{place}", scene, figure, told))
-    return pictures
-
-
-def mean(courses: Sequence[Course], name: str) -> float:
+def mean(answers: Sequence[Mapping[str, Any]], field: str) -> float:
     """Over seeds."""
-    return statistics.fmean(course[name] for course in courses)
+    return statistics.fmean(answer[field] for answer in answers)
 
 
-def seeds_told(seeds: int) -> str:
-    """Over how many seeds numbers are."""
-    return f"Mean and standard deviation over {seeds} seeds." if seeds > 1 else "One seed."
+def best_of(means: Mapping[str, float]) -> str:
+    """The row with the highest mean; of equal ones the first."""
+    return max(means, key=lambda row: means[row])
 
 
-def weights_told(seeds: int) -> str:
-    """What to compare the weight of attackers with."""
-    return f"Mean over rounds; where all clients count alike it is {100 * SHARE:.0f}. {seeds_told(seeds)}"
+# -- Table 2
 
 
-def facts(at: Setting) -> dict[str, str]:
-    """For the head of the page."""
-    return {
-        "Data set": f"{at.dataset}, {at.model}",
-        "Clients": f"{at.clients}, all in every round",
-        "Attackers": f"{100 * SHARE:.0f} %",
-        "Non-IID": f"Dirichlet, beta = {at.beta:g}",
-        "Rounds": f"{at.rounds:,}",
-        "A client": f"{at.epochs} epochs, batches of {at.batch}, lr {at.lr:g}",
+def table2(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
+    """Final accuracy, degradation, quotient, tolerance and convergence under attack."""
+    remark = results.text(
+        f"Mean over {FLIPPED} and {POISONED}. {{over_seeds}} The paper does not say which attack it has."
+    )
+    attacked, best = [], []
+    for split in SPLITS:
+        cells = [
+            under_attack(results, row, split, metric, metric)
+            for row in results.grid.rows
+            for metric in (FINAL, LOSS, QUOTIENT, KEPT)
+        ]
+        attacked.append(ComparisonTable(f"Under attack, {split}", cells, results.corner, remark=remark))
+        finals = {c.row: c.ours or 0.0 for c in cells if c.column == FINAL and c.row in PAPERS}
+        best.append(f"{best_of(finals)} ({split})")
+    speeds = [
+        under_attack(results, row, split, SPEED, split) for row in results.grid.rows for split in SPLITS
+    ]
+    title = "Convergence: the first round with 95 % of the final accuracy"
+    convergence = ComparisonTable(title, speeds, results.corner, 1, remark)
+    return Analysis([*attacked, convergence, *tables], words={"best": " and ".join(best)})
+
+
+def under_attack(results: Results, row: str, split: str, metric: str, column: str) -> PaperNumber:
+    """A metric of Table 2, for each seed the mean over both attacks."""
+    runs = [results.answers[row, f"{split}, {attack}"] for attack in (NONE, FLIPPED, POISONED)]
+    stats = [
+        over_seeds([table2_metric(metric, clean, attacked) for attacked in both])
+        for clean, *both in zip(*runs, strict=True)
+    ]
+    values = [None if stat is None else stat.mean for stat in stats]
+    return compared(row, column, results.numbers[split].find(row, metric), values)
+
+
+def table2_metric(metric: str, clean: Mapping[str, Any], attacked: Mapping[str, Any]) -> float | None:
+    """A metric of Table 2, from the answers of a run under attack and of the same run without."""
+    found: Mapping[str, float | None] = {
+        FINAL: attacked["final"],
+        LOSS: degradation(clean["final"], attacked["final"]),
+        SPEED: attacked["convergence_round"],
+        QUOTIENT: quotient(attacked["final"], attacked["attackers_share"]),
+        KEPT: tolerance(clean["final"], attacked["final"]),
     }
+    return found[metric]
 
 
-def other_data(at: Setting, papers: str) -> list[str]:
-    """A note where the data set is not the paper's."""
-    if at.dataset == papers:
-        return []
-    return [f"The paper has {papers} with a CNN, here it is {at.dataset} with {at.model}."]
+# -- Table 3
+
+
+def table3(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
+    """Which row has the highest final accuracy for each number of clients."""
+    best = []
+    for column in results.grid.columns:
+        finals = {row: mean(answers, "final") for row, answers in results.column(column).items()}
+        best.append(f"{best_of(finals)} ({column})")
+    return Analysis(tables, words={"best": ", ".join(best)})
+
+
+# -- figures
+
+
+def curves(results: Results, name: str, remark: str) -> list[Picture]:
+    """The learning curves of each column."""
+    return [
+        learning_curves(results, column, f"{name}-{place}", column, remark)
+        for place, column in enumerate(results.grid.columns, start=1)
+    ]
+
+
+def figure1(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
+    """Learning curves, and how many of the paper's methods DSVD-FL leaves behind."""
+    behind = []
+    for column in results.grid.columns:
+        answers = results.column(column)
+        means = {row: mean(answers[row], "converged") for row in PAPERS}
+        worse = sum(value < means[DSVD] for value in means.values())
+        behind.append(f"{worse} of {len(means) - 1} ({column})")
+    pictures = curves(results, "figure1", results.text("{over_seeds}"))
+    return Analysis(tables, pictures, {"behind": ", ".join(behind)})
+
+
+def ablation(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
+    """Each choice of the alphas, as printed and adaptive: accuracy, and the weight given to attackers."""
+    rules = {rule: results.with_rows_ending(f", {rule}") for rule in (PRINTED, ADAPTIVE)}
+    weight_remark = "Mean over rounds; where all clients count alike it is 10. {over_seeds}"
+    shown = [
+        some.table(TableSpec(f"{title}, {rule}", (Value(field, unit="%"),), decimals=1, remark=remark))
+        for title, field, remark in (
+            ("Test accuracy (%) after the last round", "final", "{over_seeds}"),
+            ("Weight given to attackers (%)", "attackers_weight", weight_remark),
+        )
+        for rule, some in rules.items()
+    ]
+    printed = rules[PRINTED]
+    pictures = curves(printed, "figure2", results.text("As printed. {over_seeds}"))
+    words = {"best": best_choices(printed), "correlation": correlations(printed)}
+    return Analysis([*shown, first_rounds(printed)], pictures, words)
+
+
+def first_rounds(printed: Results) -> ComparisonTable:
+    """The first two rounds, for which the paper has numbers."""
+    column, numbers = next(iter(printed.grid.columns)), printed.numbers["first_rounds"]
+    cells = [
+        compared(row, name, numbers.find(row, name), [answer["accuracies"][place] for answer in answers])
+        for row, answers in printed.column(column).items()
+        for name, place in (("round 1", 0), ("round 2", 1), ("last round", -1))
+    ]
+    remark = f"{column}; the paper does not say in which setting it has its numbers. {{over_seeds}}"
+    title = "Test accuracy (%) in the first rounds, as printed"
+    return ComparisonTable(title, cells, printed.corner, 1, printed.text(remark))
+
+
+def best_choices(printed: Results) -> str:
+    """The best of three choices in each column, and how far it is ahead of the worst."""
+    found = []
+    for column in printed.grid.columns:
+        finals = {row: 100 * mean(printed.answers[row, column], "final") for row in CHOICES}
+        best = best_of(finals)
+        found.append(f"{best} by {finals[best] - min(finals.values()):.1f} ({column})")
+    return ", ".join(found)
+
+
+def correlations(printed: Results) -> str:
+    """Between the accuracies after round 2 and after the last one, in each column.
+
+    Without the extreme choice: one run far behind all others would make any correlation 1.
+    """
+    found = []
+    for column in printed.grid.columns:
+        rows = printed.column(column).items()
+        runs = [answer["accuracies"] for row, answers in rows if row != EXTREME for answer in answers]
+        early, late = [run[1] for run in runs], [run[-1] for run in runs]
+        if len(set(early)) > 1 and len(set(late)) > 1:
+            found.append(f"{statistics.correlation(early, late):.2f} ({column}, {len(runs)} runs)")
+    return ", ".join(found) or "not defined"

@@ -1,4 +1,4 @@
-"""What an experiment is, and what comes out of it: the paper's numbers beside ours."""
+"""What an experiment is, and what it finds: the paper's numbers beside ours."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shoal.study.jobs import Job
 
 Scale = Literal["quick", "machine", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-Play = Callable[[Sequence[Job]], Mapping[str, Any]]  # plays jobs, and returns their answers by name
+RunJobs = Callable[[Sequence[Job]], Mapping[str, Any]]  # runs jobs, and returns their answers by name
 
 
-class Cell(NamedTuple):
-    """A number of the paper, and what it is here. In the paper's unit; None where there is none."""
+class PaperNumber(NamedTuple):
+    """A number of a paper's table beside ours, in the paper's unit; None where there is none."""
 
     row: str
     column: str
@@ -27,20 +27,20 @@ class Cell(NamedTuple):
     std: float | None = None  # sample standard deviation over seeds; None for a single number
 
 
-def cell(row: str, column: str, paper: float | None, values: Sequence[float | None]) -> Cell:
-    """A cell from the values of several seeds: their mean and deviation."""
+def compared(row: str, column: str, paper: float | None, values: Sequence[float | None]) -> PaperNumber:
+    """The paper's number beside the mean and the standard deviation of ours over several seeds."""
     stat = over_seeds(values)
     if stat is None:
-        return Cell(row, column, paper, None)
-    return Cell(row, column, paper, stat.mean, stat.std if len(values) > 1 else None)
+        return PaperNumber(row, column, paper, None)
+    return PaperNumber(row, column, paper, stat.mean, stat.std if len(values) > 1 else None)
 
 
-class Table(NamedTuple):
-    """Cells that belong together, in the order of rows and columns."""
+class ComparisonTable(NamedTuple):
+    """A table of the paper with our numbers in it; rows and columns in the order of the cells."""
 
     title: str
-    cells: Sequence[Cell]
-    corner: str = ""  # what stands above the names of the rows
+    cells: Sequence[PaperNumber]
+    corner: str = ""  # the text above the names of the rows
     decimals: int = 2
     remark: str = ""
 
@@ -56,12 +56,12 @@ class Table(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """Whether the paper has any of these numbers."""
+        """Whether the paper gives any of these numbers."""
         return any(cell.paper is not None for cell in self.cells)
 
     @property
-    def beside(self) -> tuple[list[str], list[list[str]]] | None:
-        """Head and lines with the paper's numbers beside ours, for a table of one column."""
+    def side_by_side(self) -> tuple[list[str], list[list[str]]] | None:
+        """Header and rows with the paper's numbers beside ours; None for a table of several columns."""
         if len(self.columns) > 1:
             return None
         lines = [[cell.row, self.papers(cell), self.ours(cell)] for cell in self.cells]
@@ -69,12 +69,12 @@ class Table(NamedTuple):
             return [self.corner, "Paper", "Ours"], lines
         return [self.corner, "Ours"], [[row, ours] for row, _, ours in lines]
 
-    def find(self, row: str, column: str) -> Cell | None:
-        """The cell in that place."""
+    def find(self, row: str, column: str) -> PaperNumber | None:
+        """The cell of that row and column."""
         return next((cell for cell in self.cells if (cell.row, cell.column) == (row, column)), None)
 
-    def ours(self, cell: Cell) -> str:
-        """Our number as text: `33.1 ± 5.2`, the deviation with two digits; none where it reads as 0."""
+    def ours(self, cell: PaperNumber) -> str:
+        """Ours as text: `33.1 ± 5.2`; the deviation has two digits, and is left out if it reads as 0."""
         if cell.ours is None:
             return NOTHING
         if cell.std is None or cell.std < 0.5 * 10**-self.decimals:
@@ -82,12 +82,12 @@ class Table(NamedTuple):
         places = min(max(1 - math.floor(math.log10(cell.std)), 0), self.decimals)
         return f"{cell.ours:.{places}f} ± {cell.std:.{places}f}"
 
-    def papers(self, cell: Cell) -> str:
+    def papers(self, cell: PaperNumber) -> str:
         """The paper's number as text."""
         return NOTHING if cell.paper is None else self._plain(cell.paper)
 
     def _plain(self, value: float) -> str:
-        """With the table's decimals, as long as these are not more than seven digits in all."""
+        """With the table's decimals, but at most seven digits in all."""
         whole = len(f"{abs(value):.0f}")
         return f"{value:z.{min(self.decimals, max(7 - whole, 0))}f}"
 
@@ -101,10 +101,10 @@ class Picture(NamedTuple):
     remark: str = ""
 
 
-class Outcome(NamedTuple):
-    """What an experiment gave."""
+class Findings(NamedTuple):
+    """What an experiment found."""
 
-    tables: Sequence[Table]
+    tables: Sequence[ComparisonTable]
     pictures: Sequence[Picture] = ()
     notes: Sequence[str] = ()  # what a reader must know to judge the numbers
     facts: Mapping[str, str] = {}  # name -> value: what was run
@@ -116,4 +116,4 @@ class Experiment:
 
     summary: str
     paper: str
-    scales: Mapping[Scale, Callable[[Play], Outcome]]
+    scales: Mapping[Scale, Callable[[RunJobs], Findings]]

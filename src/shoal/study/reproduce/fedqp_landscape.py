@@ -1,20 +1,20 @@
-"""Weng et al., FedQP: how the loss looks around the final models. Are they in flatter places?
+"""Weng et al., FedQP: the loss around the final models. Are they in flatter minima?
 
 The paper argues with flat minima (its figure 1 is a sketch of them) and leaves pictures of the loss to later
-work; so there are no numbers of it to compare with.
+work, so it has no numbers to compare with.
 
-Directions are random and have in every filter the length of the model's own (Li et al., Visualizing the Loss
-Landscape of Neural Nets, NeurIPS 2018): a step of 1 moves each filter by its own length. So a model with
-large weights does not look flat for that. Biases and normalisation stay where they are. All methods have the
-same random numbers. Sharpness at radius r is the mean, over directions, of the loss at a step of r minus the
-loss of the model, on samples of the training set. Every direction is taken forward and backward, so that a
-slope, which a model in the midst of training has, does not count.
+Directions are random and filter-normalised (Li et al., Visualizing the Loss Landscape of Neural Nets,
+NeurIPS 2018): each filter of a direction has the norm of the model's filter, so that a step of 1 moves each
+filter by its own norm, and a model with large weights does not look flat just because of them. Biases and
+normalisation layers are not moved. All methods have the same random numbers. Sharpness at radius r is the
+mean, over directions, of the loss at a step of r minus the loss of the model, on samples of the training
+set. Every direction is taken forward and backward, so that the slope of a model that is still in training
+does not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import matplotlib
@@ -25,36 +25,23 @@ from torch import Tensor, nn
 
 from shoal.core.key import Key
 from shoal.report.canvas import HEAT, STYLE, WIDTH
-from shoal.report.charts import line_chart
 from shoal.report.series import Quantity, seeds_curve
 from shoal.runs.runner import Result
-from shoal.study.reproduce.experiment import Experiment, Outcome, Picture, Play, Table, cell
-from shoal.study.reproduce.fedqp import (
-    FEDAVG,
-    FEDMUT,
-    FEDQP,
-    FULL,
-    MACHINE,
-    PAPER,
-    QUICK,
-    Setting,
-    answered,
-    entries,
-    facts,
-    seeds_told,
-)
+from shoal.study.reproduce.curves import picture
+from shoal.study.reproduce.experiment import ComparisonTable, Picture, compared
+from shoal.study.reproduce.fedqp import FEDAVG, FEDMUT, FEDQP
+from shoal.study.reproduce.table_experiment import Analysis, Results
 
-LABELS = (FEDAVG, FEDMUT, FEDQP)
-SPAN = 1.0  # of the surface to each side, in lengths of filters
+SPAN = 1.0  # of the surface to each side, in norms of filters
 RADII = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-TOLD = (0.5, 1.0)  # the radii of the table
+SHOWN = (0.5, 1.0)  # the radii of the table
 CHUNK = 1000  # samples that go through the model at once
 
 Params = Mapping[str, Tensor]
 
 
 def surroundings_of(result: Result, *, points: int, directions: int, samples: int) -> dict[str, Any]:
-    """The loss of the model, on a plane through it, and in random directions.
+    """The loss of the final model, on a plane through it, and in random directions.
 
     `plane` is [points, points], by first and second direction; `around` [directions, radii], the mean of
     forward and backward.
@@ -70,30 +57,31 @@ def surroundings_of(result: Result, *, points: int, directions: int, samples: in
     plane = [[loss_at(model, moved(moved(start, first, a), second, b), x, y) for b in steps] for a in steps]
     around = []
     for number in range(directions):
-        way = direction(start, key.fold("direction", number))
+        towards = direction(start, key.fold("direction", number))
         ends = [
-            [loss_at(model, moved(start, way, side * radius), x, y) for side in (-1, 1)] for radius in RADII
+            [loss_at(model, moved(start, towards, side * radius), x, y) for side in (-1, 1)]
+            for radius in RADII
         ]
         around.append([sum(pair) / 2 for pair in ends])
     return {"loss": loss_at(model, start, x, y), "plane": plane, "around": around}
 
 
 def direction(params: Params, key: Key) -> dict[str, Tensor]:
-    """A random direction that has in every filter the length of the model's own; 0 in vectors."""
+    """A random direction, each filter with the norm of the model's; 0 for biases and other vectors."""
     found = {}
     for name, value in params.items():
         if value.dim() < 2:
             found[name] = torch.zeros_like(value)
             continue
-        drawn = torch.randn(value.shape, generator=key.fold(name).torch())
-        lengths = value.flatten(1).norm(dim=1) / drawn.flatten(1).norm(dim=1)
-        found[name] = drawn * lengths.reshape(-1, *[1] * (value.dim() - 1))
+        noise = torch.randn(value.shape, generator=key.fold(name).torch())
+        norms = value.flatten(1).norm(dim=1) / noise.flatten(1).norm(dim=1)
+        found[name] = noise * norms.reshape(-1, *[1] * (value.dim() - 1))
     return found
 
 
-def moved(params: Params, way: Params, step: float) -> dict[str, Tensor]:
+def moved(params: Params, towards: Params, step: float) -> dict[str, Tensor]:
     """The parameters after a step along a direction."""
-    return {name: value + step * way[name] for name, value in params.items()}
+    return {name: value + step * towards[name] for name, value in params.items()}
 
 
 def loss_at(model: nn.Module, params: Params, x: Tensor, y: Tensor) -> float:
@@ -106,74 +94,63 @@ def loss_at(model: nn.Module, params: Params, x: Tensor, y: Tensor) -> float:
     return total / len(x)
 
 
-def landscape(
-    play: Play, *, setting: Setting, seeds: int, points: int, directions: int, samples: int
-) -> Outcome:
-    """The loss around the final models of FedAvg, FedMut and FedQP, with a number for its sharpness."""
-    wanted = entries(LABELS, [setting], seeds)
-    measure = partial(surroundings_of, points=points, directions=directions, samples=samples)
-    found = {label: some for (label, _), some in answered(play, wanted, measure).items()}
-    told = seeds_told(wanted)
-    rises = {label: [rise(answer) for answer in some] for label, some in found.items()}
+def landscape(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
+    """The training loss around the final models, and its sharpness."""
+    found = results.column("")
+    over_seeds, directions = results.text("{over_seeds}"), results.scale.measure["directions"]
+    rises = {row: [rise(answer) for answer in answers] for row, answers in found.items()}
     cells = []
-    for label, some in found.items():
-        cells.append(cell(label, "training loss", None, [answer["loss"] for answer in some]))
-        for radius in TOLD:
-            values = [float(each[RADII.index(radius)]) for each in rises[label]]
-            cells.append(cell(label, f"sharpness at {radius:g}", None, values))
+    for row, answers in found.items():
+        cells.append(compared(row, "training loss", None, [answer["loss"] for answer in answers]))
+        for radius in SHOWN:
+            values = [float(each[RADII.index(radius)]) for each in rises[row]]
+            cells.append(compared(row, f"sharpness at {radius:g}", None, values))
     remark = (
-        f"{told} Sharpness at r: how much the training loss rises when every filter is moved by r times its "
-        f"length, mean over {directions} random directions, forward and backward."
+        f"{over_seeds} Sharpness at r: how much the training loss rises when every filter is moved by r "
+        f"times its norm, mean over {directions} random directions, forward and backward."
     )
     pictures = [
         Picture(
             "surface",
             "Training loss around the final models",
-            _surfaces({label: np.array(some[0]["plane"]) for label, some in found.items()}),
-            "Seed 0. Two random directions, the same for all, in lengths of filters; the model is the dot.",
+            _surfaces({row: np.array(answers[0]["plane"]) for row, answers in found.items()}),
+            "Seed 0. Two random directions, the same for all, in norms of filters; the dot is the model.",
         ),
-        Picture("sharpness", "Rise of the training loss with the distance", _rising(rises), told),
+        picture(
+            "sharpness",
+            "Rise of the training loss with the distance",
+            over_seeds,
+            [
+                seeds_curve(row, i, np.array(RADII), np.array(some))
+                for i, (row, some) in enumerate(rises.items())
+            ],
+            Quantity("Rise of the loss"),
+            Quantity("Radius, in norms of filters"),
+        ),
     ]
-    table = Table("Sharpness", cells, setting.title, 4, remark)
-    return Outcome([table], pictures, _notes(rises), facts(setting))
+    table = ComparisonTable("Sharpness", cells, results.text(results.corner), 4, remark)
+    return Analysis([table], pictures, {"flatter": _flatter(rises)})
 
 
 def rise(answer: Mapping[str, Any]) -> np.ndarray:
-    """[radii]: the sharpness of a model."""
+    """[radii]: the sharpness of a model at each radius."""
     rises: np.ndarray = np.array(answer["around"]).mean(0) - float(answer["loss"])
     return rises
 
 
-def _notes(rises: Mapping[str, Sequence[np.ndarray]]) -> list[str]:
+def _flatter(rises: Mapping[str, Sequence[np.ndarray]]) -> str:
     """Seed by seed, because all methods of a seed have the same clients and the same first model."""
-    place = RADII.index(TOLD[0])
-    told = []
-    for label, base in ((FEDMUT, FEDAVG), (FEDQP, FEDAVG), (FEDQP, FEDMUT)):
-        pairs = list(zip(rises[label], rises[base], strict=True))
+    place = RADII.index(SHOWN[0])
+    found = []
+    for row, base in ((FEDMUT, FEDAVG), (FEDQP, FEDAVG), (FEDQP, FEDMUT)):
+        pairs = list(zip(rises[row], rises[base], strict=True))
         flatter = sum(bool(a[place] < b[place]) for a, b in pairs)
-        told.append(f"{label} is flatter than {base} in {flatter} of {len(pairs)} seeds")
-    return [
-        "The paper says that mutation leads to flatter places, and shows no measurement. "
-        f"At radius {TOLD[0]:g} {', '.join(told)}.",
-        "Sharpness is relative to the lengths of the model's filters. It also depends on how far training "
-        "has come, and after the same rounds the methods have not the same loss.",
-    ]
-
-
-def _rising(rises: Mapping[str, Sequence[np.ndarray]]) -> Figure:
-    curves = [
-        seeds_curve(label, slot, np.array(RADII), np.array(some))
-        for slot, (label, some) in enumerate(rises.items())
-    ]
-    figure = line_chart(
-        curves, Quantity("Rise of the loss"), Quantity("Radius, in lengths of filters"), WIDTH
-    )
-    assert figure is not None
-    return figure
+        found.append(f"{row} is flatter than {base} in {flatter} of {len(pairs)} seeds")
+    return ", ".join(found)
 
 
 def _surfaces(planes: Mapping[str, np.ndarray]) -> Figure:
-    """A panel for each method, with the same colours and heights in all."""
+    """A panel for each method, with the same colours for the same loss."""
     low = min(float(plane.min()) for plane in planes.values())
     high = max(float(plane.max()) for plane in planes.values())
     levels = np.linspace(low, high, 16)
@@ -192,23 +169,3 @@ def _surfaces(planes: Mapping[str, np.ndarray]) -> Figure:
         panels[0].set_ylabel("Second direction")
         figure.colorbar(filled, ax=panels, label="Training loss", pad=0.02, shrink=0.85, format="%.2f")
     return figure
-
-
-LANDSCAPE = Experiment(
-    "The loss around the final models: does FedQP end in a flatter place?",
-    PAPER,
-    {
-        "quick": partial(landscape, setting=QUICK, seeds=5, points=21, directions=10, samples=1_000),
-        "machine": partial(
-            landscape,
-            setting=MACHINE._replace(rounds=200, every=10),
-            seeds=3,
-            points=21,
-            directions=10,
-            samples=2_000,
-        ),
-        "paper": partial(
-            landscape, setting=FULL._replace(beta=0.1), seeds=3, points=21, directions=10, samples=5_000
-        ),
-    },
-)

@@ -10,33 +10,32 @@ from shoal.report.runs import brief, flatten, varying
 from shoal.report.table import human_seconds
 from shoal.spec import to_table
 from shoal.study.jobs import Job
-from shoal.study.reproduce import experiment
-from shoal.study.reproduce.experiment import Experiment, Outcome, Table
+from shoal.study.reproduce.experiment import ComparisonTable, Experiment, Findings, PaperNumber
 
 
-def page(performed: Experiment, outcome: Outcome, result: Mapping[str, Any], jobs: Sequence[Job]) -> str:
-    """One HTML page without any outside part."""
+def page(experiment: Experiment, findings: Findings, result: Mapping[str, Any], jobs: Sequence[Job]) -> str:
+    """One HTML page that loads nothing from outside."""
     facts = {
-        "Paper": performed.paper,
-        **outcome.facts,
+        "Paper": experiment.paper,
+        **findings.facts,
         "Runs": f"{len(jobs):,}",
         "Time": human_seconds(result["seconds"]),
     }
-    cards = [chart(picture.figure, picture.title, picture.remark) for picture in outcome.pictures]
+    cards = [chart(picture.figure, picture.title, picture.remark) for picture in findings.pictures]
     around = "charts" if len(cards) > 1 else "narrow"
     body = [
-        *(part for table in outcome.tables for part in _table(table)),
+        *(part for table in findings.tables for part in _table(table)),
         *([heading("Pictures"), f'<div class="{around}">{"".join(cards)}</div>'] if cards else []),
-        *([heading("What to know"), *map(note, outcome.notes)] if outcome.notes else []),
+        *([heading("Notes"), *map(note, findings.notes)] if findings.notes else []),
         *_how(result, jobs),
     ]
     scale = badge(f"scale {result['scale']}", "good")
-    return document(performed.summary, f"Reproduction: {result['name']}", facts, scale, body)
+    return document(experiment.summary, f"Reproduction: {result['name']}", facts, scale, body)
 
 
-def _table(shown: Table) -> list[str]:
-    if shown.beside is not None:
-        head, lines = shown.beside
+def _table(shown: ComparisonTable) -> list[str]:
+    if shown.side_by_side is not None:
+        head, lines = shown.side_by_side
         card = table(_line(head), [_line(line) for line in lines])
         title = f"{shown.title}: {shown.columns[0]}"
         return [heading(title), f'<div class="narrow">{card}</div>', note(shown.remark)]
@@ -53,7 +52,7 @@ def _line(texts: Sequence[str]) -> list[Cell]:
     return [Cell(texts[0], "text"), *map(Cell, texts[1:])]
 
 
-def _cell(shown: Table, cell: experiment.Cell | None) -> Cell:
+def _cell(shown: ComparisonTable, cell: PaperNumber | None) -> Cell:
     if cell is None:
         return Cell("")
     return Cell(shown.ours(cell), more=shown.papers(cell) if shown.compares else "")
@@ -71,9 +70,9 @@ def _how(result: Mapping[str, Any], jobs: Sequence[Job]) -> list[str]:
         heading("How it was made"),
         note(f"{result['command']}, by Shoal {result['version']} on {result['environment']}."),
         note(
-            "Each run is an ordinary one, in a folder of its own under runs/. To repeat it: "
-            "shoal run runs/NAME/spec.toml. For a page of it: shoal report runs/NAME --out page.html."
+            "Each run is an ordinary run with a folder of its own under runs/. To repeat it: "
+            "shoal run runs/NAME/spec.toml. For its report: shoal report runs/NAME --out page.html."
         ),
         folded("What all runs share", toml(common)) if common else "",
-        folded(f"The {len(rows)} runs, and in what they differ", "\n".join(rows)) if rows else "",
+        folded(f"The {len(rows)} runs, and how they differ", "\n".join(rows)) if rows else "",
     ]

@@ -1,7 +1,7 @@
-"""From an experiment's name to its folder: runs, numbers, pictures and a page.
+"""Perform an experiment, and write its folder: runs, numbers, pictures and a page.
 
 experiment.json    name and scale, and the seconds spent on it so far
-runs/              a run directory for each job, with its answer
+runs/              a run directory for each job, with the answer
 result.json        the paper's numbers beside ours
 report.html, *.png
 """
@@ -21,79 +21,79 @@ from shoal.core.errors import SpecError
 from shoal.engines.local import cores
 from shoal.runs.directory import REPORT, to_json, write_whole
 from shoal.runs.runner import environment
-from shoal.study.jobs import Job, kept, watched
-from shoal.study.reproduce.experiment import SCALES, Experiment, Outcome, Play
+from shoal.study.jobs import Job, kept_answers, run_with_progress
+from shoal.study.reproduce.experiment import SCALES, Experiment, Findings, RunJobs
 from shoal.study.reproduce.page import page
 
 EXPERIMENT, RESULT, RUNS = "experiment.json", "result.json", "runs"
 
 
-class Done(NamedTuple):
-    """An experiment that came to its end."""
+class Reproduction(NamedTuple):
+    """An experiment that has been performed."""
 
-    outcome: Outcome
+    findings: Findings
     result: Mapping[str, Any]  # all of result.json
-    fresh: int  # how many runs were played now; the others were there
+    fresh: int  # how many runs were made now; the others were in the folder
 
 
-def chosen(name: str, scale: str, catalogue: Mapping[str, Experiment]) -> Callable[[Play], Outcome]:
+def chosen(name: str, scale: str, catalogue: Mapping[str, Experiment]) -> Callable[[RunJobs], Findings]:
     """The function of that experiment at that scale."""
     if name not in catalogue:
         raise unknown(name, name, catalogue, "experiment")
     if scale not in SCALES:
         raise SpecError(f"--scale must be one of {', '.join(SCALES)}; got {scale!r}")
-    has: Mapping[str, Callable[[Play], Outcome]] = catalogue[name].scales  # type: ignore[assignment]
+    has: Mapping[str, Callable[[RunJobs], Findings]] = catalogue[name].scales  # type: ignore[assignment]
     if scale not in has:
         raise SpecError(f"{name} has no scale {scale}; it has: {', '.join(has)}")
     return has[scale]
 
 
-def perform(name: str, scale: str, out: Path, catalogue: Mapping[str, Experiment]) -> Done:
-    """Play what of the experiment is missing in `out`, and write its result there."""
+def perform(name: str, scale: str, out: Path, catalogue: Mapping[str, Experiment]) -> Reproduction:
+    """Run what of the experiment is missing in `out`, and write its result there."""
     function = chosen(name, scale, catalogue)
-    sitting = Sitting(name, scale, out)
-    outcome = function(sitting.play)
+    folder = ExperimentFolder(name, scale, out)
+    findings = function(folder.run_jobs)
     result = {
         "name": name,
         "scale": scale,
-        "cells": [{"table": t.title, **cell._asdict()} for t in outcome.tables for cell in t.cells],
-        "seconds": sitting.seconds,
-        "notes": outcome.notes,
-        "pictures": [f"{picture.name}.png" for picture in outcome.pictures],
+        "cells": [{"table": t.title, **cell._asdict()} for t in findings.tables for cell in t.cells],
+        "seconds": folder.seconds,
+        "notes": findings.notes,
+        "pictures": [f"{picture.name}.png" for picture in findings.pictures],
         "command": f"shoal reproduce {name} --scale {scale} --out {out}",
         "version": version("shoal"),
         "environment": f"{environment()}, {cores()} processors",
     }
-    for picture in outcome.pictures:
+    for picture in findings.pictures:
         picture.figure.savefig(out / f"{picture.name}.png", dpi=150, facecolor="white")
-    write_whole(out / REPORT, page(catalogue[name], outcome, result, sitting.jobs).encode())
+    write_whole(out / REPORT, page(catalogue[name], findings, result, folder.jobs).encode())
     write_whole(out / RESULT, (to_json(result, indent=2) + "\n").encode())
-    return Done(outcome, result, sitting.fresh)
+    return Reproduction(findings, result, folder.fresh)
 
 
-class Sitting:
-    """Work on an experiment's folder, which may have begun earlier."""
+class ExperimentFolder:
+    """The folder of an experiment, which may hold runs of an earlier call."""
 
     def __init__(self, name: str, scale: str, out: Path) -> None:
         self.jobs: list[Job] = []
         self.fresh = 0
         self._name, self._scale, self._out = name, scale, out
-        self.seconds = self._claimed()  # spent on runs, all sittings together
+        self.seconds = self._claimed()  # spent on runs, by all calls together
 
-    def play(self, jobs: Sequence[Job]) -> dict[str, Any]:
-        """See `Play`: what is in the folder is kept, the rest is played."""
+    def run_jobs(self, jobs: Sequence[Job]) -> dict[str, Any]:
+        """The answers of all jobs: those in the folder are kept, the rest is run."""
         folder = self._out / RUNS
-        answers = kept(jobs, folder)
+        answers = kept_answers(jobs, folder)
         missing = [job for job in jobs if job.name not in answers]
         self.jobs += jobs
         self.fresh += len(missing)
         if missing:
             with self._timed():
-                answers |= watched(self._name, missing, folder)
+                answers |= run_with_progress(self._name, missing, folder)
         return answers
 
     def _claimed(self) -> float:
-        """Make the folder this experiment's, or find that it is; returns the seconds spent before."""
+        """Claim the folder for this experiment, or see that it is; returns the seconds spent so far."""
         path, wanted = self._out / EXPERIMENT, (self._name, self._scale)
         if path.exists():
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -109,19 +109,19 @@ class Sitting:
             self._out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SpecError(f"{self._out} cannot be made: {error.strerror}; choose another --out") from None
-        self._note(0.0)
+        self._write_seconds(0.0)
         return 0.0
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Count the time of the block, however it ends."""
+        """Add the time of the block, however it ends."""
         started = time.perf_counter()
         try:
             yield
         finally:
             self.seconds += time.perf_counter() - started
-            self._note(self.seconds)
+            self._write_seconds(self.seconds)
 
-    def _note(self, seconds: float) -> None:
+    def _write_seconds(self, seconds: float) -> None:
         known = {"name": self._name, "scale": self._scale, "seconds": seconds}
         write_whole(self._out / EXPERIMENT, (to_json(known, indent=2) + "\n").encode())

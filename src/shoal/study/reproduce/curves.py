@@ -1,0 +1,46 @@
+"""Learning curves of an experiment's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shoal.report.canvas import WIDTH
+from shoal.report.charts import line_chart
+from shoal.report.series import Against, Curve, Quantity, seeds_curve
+from shoal.study.reproduce.experiment import Picture
+from shoal.study.reproduce.table_experiment import Results
+
+ACCURACY = Quantity("Test accuracy (%)", end=100)
+
+
+def picture(
+    name: str,
+    title: str,
+    remark: str,
+    curves: Sequence[Curve],
+    y: Quantity,
+    x: Against | Quantity,
+    width: float = WIDTH,
+) -> Picture:
+    """A line chart as a picture of the page."""
+    figure = line_chart(curves, y, x, width)
+    assert figure is not None
+    return Picture(name, title, figure, remark)
+
+
+def learning_curves(
+    results: Results, column: str, name: str, title: str, remark: str, rows: Sequence[str] = ()
+) -> Picture:
+    """The accuracy over rounds in one column, of all rows or of some.
+
+    Where answers do not name their rounds, they are 1, 2, ...
+    """
+    curves = []
+    for slot, row in enumerate(rows or results.column(column)):
+        answers = results.answers[row, column]
+        values = np.array([answer["accuracies"] for answer in answers])
+        rounds = np.array(answers[0].get("rounds", range(1, values.shape[1] + 1)), float)
+        curves.append(seeds_curve(row, slot, rounds, values))
+    return picture(name, title, remark, curves, ACCURACY, "rounds")
