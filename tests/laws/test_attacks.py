@@ -97,15 +97,19 @@ def test_every_method_has_the_same_bits_under_attack_in_a_block(method):
 @pytest.mark.parametrize("name", ["sign_flip", "min_max"])  # alone, and together
 @pytest.mark.parametrize(
     ("method", "task"),
-    [("scaffold", BATCH_NORM), ("protocol_probes:Chained", DENSE), ("protocol_probes:ByLabel", DENSE)],
+    [
+        ("scaffold", BATCH_NORM),
+        ("protocol_probes:ModelChain", DENSE),
+        ("protocol_probes:ClusterByLabel", DENSE),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:with a lossy codec")
 def test_other_axes_keep_their_rules(name, method, task):
     """Clients with settings of their own, messages of their own, several legs, and a codec that remembers."""
     changes = {
         "attack": attack(name),
-        "selector": "protocol_probes:Bits",
-        "codec": "protocol_probes:Grid",
+        "selector": "protocol_probes:BitsBySize",
+        "codec": "protocol_probes:Quantizer",
         "task": task,
     }
     reference = after(over_the_wire(spec(method, **changes)), 2)

@@ -10,8 +10,8 @@ from shoal.methods import METHODS
 @pytest.mark.parametrize("method", METHODS)
 def test_a_bad_reply_is_as_good_as_none(method):
     absent, without = round_with(lost, method, task=hardest_task(method))
-    for kind, spoil in ANY_METHOD.items():
-        progress, record = round_with(lambda d, spoil=spoil: [spoil(d)], method, task=hardest_task(method))
+    for kind, tamper in ANY_METHOD.items():
+        progress, record = round_with(lambda d, tamper=tamper: [tamper(d)], method, task=hardest_task(method))
         assert {client for client, _ in record.rejected} == {record.cohort[0]}, kind
         assert same((progress.state, progress.accepted), (absent.state, absent.accepted)), kind
         assert str(record.metrics) == str(without.metrics), kind  # nan is not equal to itself

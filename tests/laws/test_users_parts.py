@@ -10,14 +10,14 @@ from shoal.methods import METHODS
 from shoal.selectors import SELECTORS
 
 USERS = {
-    "gathers": {"method": "users:Gathering"},
-    "own randomness": {"method": "users:Noisy"},
+    "gathers": {"method": "users:RandomlyWeighted"},
+    "own randomness": {"method": "users:NoisyUpdate"},
     "own start": {"method": "users:NoisyStart"},
-    "own memory": {"method": "users:Remembering"},
-    "own aggregator": {"method": {"name": "fedavg", "aggregator": "users:KeepAll"}},
-    "aggregator in fedqp": {"method": {"name": "fedqp", "aggregator": "users:KeepAll"}},
-    "own server": {"method": {"name": "scaffold", "server": "users:Halved"}},
-    "own selector": {"method": "scaffold", "selector": "users:Curious"},
+    "own memory": {"method": "users:TrainsTwice"},
+    "own aggregator": {"method": {"name": "fedavg", "aggregator": "users:MedianNorm"}},
+    "aggregator in fedqp": {"method": {"name": "fedqp", "aggregator": "users:MedianNorm"}},
+    "own server": {"method": {"name": "scaffold", "server": "users:HalfSteps"}},
+    "own selector": {"method": "scaffold", "selector": "users:LargestUpdates"},
 }
 
 
@@ -34,7 +34,7 @@ def test_every_mode_and_the_wire_have_the_bits_of_one_client_after_another(chang
 def test_the_mode_that_is_chosen_has_the_same_bits():
     for task in (DENSE, BATCH_NORM):  # a block, and one after another
         found, one_by_one = (
-            after(setup("users:Remembering", task=task, engine={"mode": mode})) for mode in ("auto", "serial")
+            after(setup("users:TrainsTwice", task=task, engine={"mode": mode})) for mode in ("auto", "serial")
         )
         assert same(found, one_by_one)
 
@@ -58,23 +58,23 @@ def test_a_resumed_run_equals_an_uninterrupted_one(changes, tmp_path):
 
 def test_what_a_client_draws_and_is_told_is_its_own():
     """In a block the key and the setting are each client's, and both differ by client."""
-    made = setup("users:Noisy", selector="all", engine={"mode": "block"})
+    made = setup("users:NoisyUpdate", selector="all", engine={"mode": "block"})
     seen = {}
-    update = users.Noisy.client_update
+    update = users.NoisyUpdate.client_update
 
     def watched(self, task, memory, message, data, context):
         seen[context.key] = context.setting["strength"]
         return update(self, task, memory, message, data, context)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(users.Noisy, "client_update", watched)
+        patch.setattr(users.NoisyUpdate, "client_update", watched)
         play(made, 1)
     assert len(seen) == 8
     assert len(set(seen.values())) == 3
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("selector", [*sorted(SELECTORS.keys() - {"uniform", "all"}), "users:Curious"])
+@pytest.mark.parametrize("selector", [*sorted(SELECTORS.keys() - {"uniform", "all"}), "users:LargestUpdates"])
 @pytest.mark.filterwarnings("ignore:the selector draws clients by their samples")
 def test_every_selector_with_every_method(selector, method):
     """Those that treat all clients alike are in every other law."""
