@@ -5,7 +5,7 @@ import signal
 from dataclasses import replace
 
 import pytest
-from toy import BATCH_NORM, DENSE, METHODS, NORMED, after, hardest_task, same, setup, spec
+from toy import BATCH_NORM, DENSE, NORMED, after, hardest_task, same, setup, spec
 from wire import over_the_wire
 
 from shoal import StageError
@@ -13,6 +13,7 @@ from shoal.core.engine import Engine
 from shoal.core.method import Method
 from shoal.core.types import Moment
 from shoal.loop import advance, start
+from shoal.methods import METHODS
 from shoal.runs.build import as_method
 from shoal.runs.runner import one_thread
 
