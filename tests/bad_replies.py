@@ -1,4 +1,4 @@
-"""Replies that no server may take in: a list of kinds, each made from an honest one; and rounds with them."""
+"""Ways to tamper with an honest reply so that no server may take it in, and rounds with such replies."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from shoal.core.tree import tensors, tree_map
 from shoal.core.types import Reply
 from shoal.loop import advance, start
 
-Kind = Callable[[Delivery], Delivery]
+Tampering = Callable[[Delivery], Delivery]
 
 
 class Other(NamedTuple):
     something: Any
 
 
-def reply(**changes: Any) -> Kind:
+def reply(**changes: Any) -> Tampering:
     return lambda delivery: delivery._replace(reply=delivery.reply._replace(**changes))
 
 
-def payload(change: Callable[[Any], Any]) -> Kind:
+def payload(change: Callable[[Any], Any]) -> Tampering:
     def bad(delivery: Delivery) -> Delivery:
         return delivery._replace(reply=delivery.reply._replace(payload=change(delivery.reply.payload)))
 
     return bad
 
 
-def update(change: Callable[[Any], Any]) -> Kind:
+def update(change: Callable[[Any], Any]) -> Tampering:
     return payload(lambda given: given._replace(update=change(given.update)))
 
 
-def params(change: Callable[[dict], Any]) -> Kind:
+def params(change: Callable[[dict], Any]) -> Tampering:
     return update(lambda given: given._replace(params=change(dict(given.params))))
 
 
-def tensor(change: Callable[[torch.Tensor], Any]) -> Kind:
+def tensor(change: Callable[[torch.Tensor], Any]) -> Tampering:
     """The first tensor, a matrix, changed."""
 
     def one(given: dict) -> dict:
@@ -51,7 +51,7 @@ def tensor(change: Callable[[torch.Tensor], Any]) -> Kind:
     return params(one)
 
 
-def number(value: float) -> Kind:
+def number(value: float) -> Tampering:
     def one(given: torch.Tensor) -> torch.Tensor:
         given.view(-1)[3] = value
         return given
@@ -59,7 +59,7 @@ def number(value: float) -> Kind:
     return tensor(one)
 
 
-def weight(change: Callable[[torch.Tensor], Any]) -> Kind:
+def weight(change: Callable[[torch.Tensor], Any]) -> Tampering:
     return lambda delivery: delivery._replace(
         reply=delivery.reply._replace(weight=change(delivery.reply.weight))
     )
@@ -73,7 +73,7 @@ def swapped(given: dict) -> dict:
     return dict(zip(given, reversed(list(given.values())), strict=True))
 
 
-PAYLOADS: dict[str, Kind] = {
+PAYLOADS: dict[str, Tampering] = {
     "payload is nothing": reply(payload=None),
     "payload is a text": reply(payload="update"),
     "payload is a number": reply(payload=1.0),
@@ -97,7 +97,7 @@ PAYLOADS: dict[str, Kind] = {
     "tensors are swapped": params(swapped),
     "names are numbers": params(lambda given: dict(enumerate(given.values()))),
 }
-TENSORS: dict[str, Kind] = {
+TENSORS: dict[str, Tampering] = {
     "transposed": tensor(lambda given: given.T.contiguous()),
     "flat": tensor(lambda given: given.reshape(-1)),
     "a row too many": tensor(lambda given: torch.cat([given, given[:1]])),
@@ -124,7 +124,7 @@ TENSORS: dict[str, Kind] = {
     "3e38": number(3e38),
     "-1e20": number(-1e20),
 }
-ENVELOPES: dict[str, Kind] = {
+ENVELOPES: dict[str, Tampering] = {
     "no weight": reply(weight=None),
     "weight 0": weight(lambda given: given * 0),
     "negative weight": weight(lambda given: -given),
@@ -151,7 +151,7 @@ ENVELOPES: dict[str, Kind] = {
 KINDS = PAYLOADS | TENSORS | ENVELOPES
 
 
-def first_tensor(change: Callable[[torch.Tensor], torch.Tensor]) -> Kind:
+def first_tensor(change: Callable[[torch.Tensor], torch.Tensor]) -> Tampering:
     """Of a reply of any method."""
 
     def bad(delivery: Delivery) -> Delivery:
@@ -164,24 +164,24 @@ def first_tensor(change: Callable[[torch.Tensor], torch.Tensor]) -> Kind:
     return bad
 
 
-ANY_METHOD: dict[str, Kind] = {
+ANY_METHOD: dict[str, Tampering] = {
     "payload is a text": reply(payload="update"),
     "weight 1e300": reply(weight=torch.tensor(1e300, dtype=torch.float64)),
     "a tensor with an axis too many": first_tensor(lambda given: given[None]),
 }
 
 
-class Meddling:
+class TamperedReplies:
     """An engine in which the reply of one member of each cohort is replaced by some others."""
 
-    def __init__(self, engine, meddle, place):
-        self._engine, self._meddle, self._place = engine, meddle, place
+    def __init__(self, engine, tamper, place):
+        self._engine, self._tamper, self._place = engine, tamper, place
 
     def exchange(self, work, cohort, message, key):
         for delivery in self._engine.exchange(work, cohort, message, key):
             for single in delivery.singles():
                 chosen = work.verb == "update" and single.clients[0] == cohort.ids[self._place]
-                yield from self._meddle(single) if chosen else [single]
+                yield from self._tamper(single) if chosen else [single]
 
     def walk(self, walk):
         for _ in walk.legs:
@@ -191,10 +191,10 @@ class Meddling:
         return getattr(self._engine, name)
 
 
-def round_with(meddle, method="fedavg", place=0, **changes):
-    """The progress and the record of a round in which one client's reply is meddled with."""
+def round_with(tamper, method="fedavg", place=0, **changes):
+    """The progress and the record of a round in which one client's reply is tampered with."""
     federation = setup(method, **changes).federation
-    federation = replace(federation, engine=Meddling(federation.engine, meddle, place))
+    federation = replace(federation, engine=TamperedReplies(federation.engine, tamper, place))
     return advance(federation, start(federation))
 
 

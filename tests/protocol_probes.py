@@ -1,4 +1,8 @@
-"""Small methods, selectors and codecs that strain the protocol as later ones will. None is a product."""
+"""One small part for each thing that the protocol lets methods, selectors and codecs do.
+
+A model that goes from client to client, replies that are not updates, rounds of many exchanges, replies seen
+all at once, profiles of newcomers, settings for single clients, a codec with a memory. Only tests use them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from shoal.core.types import Cohort, ModelMessage, ModelUpdate, PerClient, Reply
 from shoal.solver.sgd import Sgd
 
 
-class Server(NamedTuple):
+class ServerState(NamedTuple):
     model: Weights
 
 
@@ -28,7 +32,7 @@ def train(method: Any, task: Any, message: Any, data: Any, context: Any) -> Repl
     return Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})
 
 
-# ---- legs: a model goes from client to client inside a chain, as in SITUA-CQ
+# ---- several exchanges a round: a model goes from client to client
 
 
 class Chains(NamedTuple):
@@ -42,7 +46,7 @@ class ChainAcc(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chained(Method):
+class ModelChain(Method):
     """Cuts the cohort into chains of `length`; leg l trains the l-th member of each."""
 
     local: Sgd = field(default_factory=Sgd)
@@ -86,10 +90,10 @@ class Chained(Method):
         return memory, train(self, task, message, data, context)
 
 
-# ---- replies that are not models: candidates down, losses up, as in FSI
+# ---- replies that are not updates: candidates down, losses up, as in FSI
 
 
-class Swarm(NamedTuple):
+class BestSoFar(NamedTuple):
     best: Weights
     loss: Tensor
 
@@ -109,13 +113,13 @@ class LossAcc(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Guess(Method):
+class RandomSearch(Method):
     """Random search: the server tries steps, the clients say how good they are."""
 
     tries: int = 8
 
     def init(self, task, key):
-        return Swarm(task.init(key), torch.tensor(torch.inf, dtype=torch.float64))
+        return BestSoFar(task.init(key), torch.tensor(torch.inf, dtype=torch.float64))
 
     def dispatch(self, task, state, cohort, moment):
         noise = moment.key.torch()
@@ -139,7 +143,7 @@ class Guess(Method):
         found = int(losses.argmin())
         if losses[found] >= state.loss:
             return state, {"best_loss": state.loss}
-        return Swarm(acc.candidates[found], losses[found]), {"best_loss": losses[found]}
+        return BestSoFar(acc.candidates[found], losses[found]), {"best_loss": losses[found]}
 
     def model(self, state):
         return state.best
@@ -151,22 +155,22 @@ class Guess(Method):
         return memory, Reply(Losses(losses.double()), data.weight, {})
 
 
-# ---- many legs alike, which an engine with all data need not walk, as in FSI
+# ---- many exchanges of one kind, for which there is a shortcut, as in FSI
 
 
-class Sum(NamedTuple):
+class Total(NamedTuple):
     total: Tensor
 
 
 @dataclass(frozen=True)
-class Halving(Method):
+class ManyLegs(Method):
     """Every leg halves the total and adds all clients' labels; a client may tell of infinity."""
 
     count: int = 5
     short: bool = True
 
     def init(self, task, key):
-        return Sum(torch.zeros((), dtype=torch.float64))
+        return Total(torch.zeros((), dtype=torch.float64))
 
     def legs(self, state, cohort, moment):
         return (cohort,) * self.count
@@ -184,7 +188,7 @@ class Halving(Method):
         return acc + reply.payload.total
 
     def finish(self, task, state, acc, moment):
-        return Sum(acc), {"total": float(acc)}
+        return Total(acc), {"total": float(acc)}
 
     def shortcut(self, task, state, data, legs, threads):
         if not self.short:
@@ -193,25 +197,25 @@ class Halving(Method):
             acc = self.begin(state, None)
             for held in data.values():
                 acc = acc + held.all_y.sum()
-            state = Sum(acc)
+            state = Total(acc)
         return state, {"total": float(acc)}
 
     def model(self, state):
         return None
 
     def client_update(self, task, memory, message, data, context):
-        return memory, Reply(Sum(data.all_y.sum().double()), data.weight, {})
+        return memory, Reply(Total(data.all_y.sum().double()), data.weight, {})
 
 
 # ---- replies that must be seen all at once: a coordinate-wise median
 
 
 @dataclass(frozen=True)
-class Median(Method):
+class MedianUpdate(Method):
     local: Sgd = field(default_factory=Sgd)
 
     def init(self, task, key):
-        return Server(task.init(key))
+        return ServerState(task.init(key))
 
     def dispatch(self, task, state, cohort, moment):
         return ModelMessage(state.model)
@@ -227,7 +231,7 @@ class Median(Method):
             return state, {}
         updates = [reply.payload.update for _, _, reply in acc.replies]
         step = tree_map(lambda *x: torch.stack(x).quantile(0.5, dim=0), *updates)
-        return Server(tree_map(torch.add, state.model, step)), {"seen": len(updates)}
+        return ServerState(tree_map(torch.add, state.model, step)), {"seen": len(updates)}
 
     def model(self, state):
         return state.model
@@ -240,20 +244,20 @@ class Median(Method):
         return memory, train(self, task, message, data, context)
 
 
-# ---- newcomers that tell of themselves: a model a cluster, chosen by the commonest label
+# ---- profiles of newcomers: a model for each cluster, chosen by the commonest label
 
 
-class Homes(NamedTuple):
+class Clusters(NamedTuple):
     models: list[Weights]
     home: Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class ByLabel(Method):
+class ClusterByLabel(Method):
     local: Sgd = field(default_factory=Sgd)
 
     def init(self, task, key):
-        return Homes([task.init(key) for _ in range(task.classes)], {})
+        return Clusters([task.init(key) for _ in range(task.classes)], {})
 
     def profile(self, task, data, key):
         return data.label_counts
@@ -294,11 +298,11 @@ class ByLabel(Method):
         return memory, train(self, task, message, data, context)
 
 
-# ---- settings by client: a selector that hands out bits, a codec that keeps to them and feeds errors back
+# ---- settings for single clients: a selector that says with how many bits, a codec with error feedback
 
 
 @dataclass(frozen=True)
-class Bits(Selector):
+class BitsBySize(Selector):
     """Small clients get two bits, large ones eight."""
 
     def init(self):
@@ -315,14 +319,14 @@ class Bits(Selector):
         return Cohort(tuple(available), {"bits": bits}, len(available))
 
 
-class Levels(NamedTuple):
+class Quantized(NamedTuple):
     codes: Tensor
     least: Tensor
     step: Tensor
 
 
 @dataclass(frozen=True)
-class Grid(Codec):
+class Quantizer(Codec):
     """Uniform levels, as many as the setting's bits allow; what was lost is added next time."""
 
     remembers: ClassVar[bool] = True
@@ -331,17 +335,17 @@ class Grid(Codec):
         if not setting or "bits" not in setting or not isinstance(tree, ModelUpdate):
             return Packet(tree), memory
         wanted = tree if memory is None else tree_map(torch.add, tree, memory)
-        packet = Packet(tree_map(lambda x: _levels(x, setting["bits"]), wanted))
+        packet = Packet(tree_map(lambda x: _quantized(x, setting["bits"]), wanted))
         return packet, subtract(wanted, self.decode(packet))
 
     def decode(self, packet, reference=None):
         return tree_map(
-            lambda leaf: leaf.least + leaf.codes * leaf.step if isinstance(leaf, Levels) else leaf,
+            lambda leaf: leaf.least + leaf.codes * leaf.step if isinstance(leaf, Quantized) else leaf,
             packet.content,
-            is_leaf=lambda node: isinstance(node, Levels),
+            is_leaf=lambda node: isinstance(node, Quantized),
         )
 
 
-def _levels(x, bits):
+def _quantized(x, bits):
     least, step = x.min(), ((x.max() - x.min()) / (2**bits - 1)).clamp(min=1e-12)
-    return Levels(((x - least) / step).round().to(torch.uint8), least, step)
+    return Quantized(((x - least) / step).round().to(torch.uint8), least, step)

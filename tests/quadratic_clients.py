@@ -19,7 +19,7 @@ CLIENTS = 100
 
 
 class Quadratics:
-    """Curvatures from `low` to 1, `uneven` between the clients; optima around 1."""
+    """These clients. Curvatures from `low` to 1, `uneven` between the clients; optima around 1."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Quadratics:
         return Reply(ModelUpdate(update), torch.tensor(1.0, dtype=torch.float64), {})
 
     def play(self, method: Any, rounds: int, seed: int = 0, cohort: int = 10) -> SimpleNamespace:
-        """The model after each round from 0, and what was recorded."""
+        """Some rounds from w = 0: the models after each, what was recorded, and the state at the end."""
         key, (_, axes) = KEY.fold("play", seed), self.optima.shape
         state = method.init(SimpleNamespace(init=lambda _: self.weights(np.zeros(axes))), key)
         models, records = [], []

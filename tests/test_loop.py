@@ -55,7 +55,7 @@ def moments(made, rounds=2, silent=lambda work: False):
 
 
 def test_finish_is_told_round_and_leg_and_the_last():
-    told = moments(setup({"name": "protocol_probes:Chained", "length": 2}))
+    told = moments(setup({"name": "protocol_probes:ModelChain", "length": 2}))
     assert [(m.round, m.leg, m.last) for m in told] == [
         (0, 0, False),
         (0, 1, True),
@@ -67,10 +67,10 @@ def test_finish_is_told_round_and_leg_and_the_last():
 
 def test_finish_is_called_on_the_last_leg_without_replies_too():
     """So the end of a chain is not lost with its last member."""
-    made = setup({"name": "protocol_probes:Chained", "length": 2})
+    made = setup({"name": "protocol_probes:ModelChain", "length": 2})
     told = moments(made, 1, lambda work: work.leg == 1)
     assert [(m.leg, m.last) for m in told] == [(0, False), (1, True)]
-    told = moments(setup({"name": "protocol_probes:Chained", "length": 2}), 1, lambda work: work.leg == 0)
+    told = moments(setup({"name": "protocol_probes:ModelChain", "length": 2}), 1, lambda work: work.leg == 0)
     assert [(m.leg, m.last) for m in told] == [(1, True)]
     told = moments(setup(), 2, lambda work: work.round == 0)
     assert [m.round for m in told] == [0, 1]
@@ -108,17 +108,17 @@ def test_dispatch_and_finish_of_a_leg_are_told_the_same():
 
 def shortcuts(monkeypatch, engine_of=lambda engine: engine, **changes):
     """How often a shortcut is asked for in a round of five legs."""
-    tables = table({"name": "protocol_probes:Halving"}, **changes)
+    tables = table({"name": "protocol_probes:ManyLegs"}, **changes)
     del tables["local"]
     made = build(from_table(tables))
     asked = []
-    shortcut = protocol_probes.Halving.shortcut
+    shortcut = protocol_probes.ManyLegs.shortcut
 
     def counted(self, *args):
         asked.append(args)
         return shortcut(self, *args)
 
-    monkeypatch.setattr(protocol_probes.Halving, "shortcut", counted)
+    monkeypatch.setattr(protocol_probes.ManyLegs, "shortcut", counted)
     federation = replace(made.federation, engine=engine_of(made.federation.engine))
     advance(federation, start(federation))
     return len(asked)
@@ -146,18 +146,18 @@ def test_no_shortcut_after_a_refused_reply(monkeypatch):
 
 
 def test_no_shortcut_where_somebody_remembers_or_watches(monkeypatch):
-    assert shortcuts(monkeypatch, selector={"name": "users:Curious", "count": 4}) == 0
-    monkeypatch.setattr(protocol_probes.Halving, "client_init", lambda *_: torch.zeros(1), raising=False)
+    assert shortcuts(monkeypatch, selector={"name": "users:LargestUpdates", "count": 4}) == 0
+    monkeypatch.setattr(protocol_probes.ManyLegs, "client_init", lambda *_: torch.zeros(1), raising=False)
     assert shortcuts(monkeypatch) == 0
 
 
 def test_no_shortcut_where_legs_differ(monkeypatch):
-    legs = protocol_probes.Halving.legs
+    legs = protocol_probes.ManyLegs.legs
 
     def unlike(self, state, cohort, moment):
         return (*legs(self, state, cohort, moment)[:-1], cohort.take([0, 1]))
 
-    monkeypatch.setattr(protocol_probes.Halving, "legs", unlike)
+    monkeypatch.setattr(protocol_probes.ManyLegs, "legs", unlike)
     assert shortcuts(monkeypatch) == 0
 
 

@@ -1,4 +1,4 @@
-"""The frame has room for what strains it: each kind of method, here and over a wire, resumed and not."""
+"""What the protocol allows works with every engine, also after a resume: see `protocol_probes.py`."""
 
 from dataclasses import replace
 
@@ -13,27 +13,31 @@ from shoal.core.types import Cohort, Moment, Reply
 from shoal.loop import advance, start
 from shoal.runs.build import build
 
-STRANGERS = ["Chained", "Guess", "Median", "ByLabel"]
+PROBES = ["ModelChain", "RandomSearch", "MedianUpdate", "ClusterByLabel"]
 
 
 def method_table(name, **changes):
     tables = table({"name": f"protocol_probes:{name}"}, **changes)
-    if name == "Guess":
+    if name == "RandomSearch":
         del tables["local"]
     return tables
 
 
-@pytest.mark.parametrize("name", STRANGERS)
-@pytest.mark.parametrize("axes", [{}, {"selector": "protocol_probes:Bits", "codec": "protocol_probes:Grid"}])
+@pytest.mark.parametrize("name", PROBES)
+@pytest.mark.parametrize(
+    "axes", [{}, {"selector": "protocol_probes:BitsBySize", "codec": "protocol_probes:Quantizer"}]
+)
 def test_the_wire_changes_no_bit(name, axes):
     chosen = shoal.spec.from_table(method_table(name, **axes))
     here, there = build(chosen), over_the_wire(chosen)
     assert same(play(here).state, play(there).state)
 
 
-@pytest.mark.parametrize("name", STRANGERS)
-@pytest.mark.parametrize("axes", [{}, {"selector": "protocol_probes:Bits", "codec": "protocol_probes:Grid"}])
-def test_resumed_to_the_same_bits(name, axes, tmp_path):
+@pytest.mark.parametrize("name", PROBES)
+@pytest.mark.parametrize(
+    "axes", [{}, {"selector": "protocol_probes:BitsBySize", "codec": "protocol_probes:Quantizer"}]
+)
+def test_a_resumed_run_equals_an_uninterrupted_one(name, axes, tmp_path):
     class CrashError(Exception):
         pass
 
@@ -53,7 +57,9 @@ def test_resumed_to_the_same_bits(name, axes, tmp_path):
 
 def test_a_chain_hands_the_model_on():
     """Two clients in one chain are one after the other, by hand."""
-    made = setup({"name": "protocol_probes:Chained", "length": 2}, selector={"name": "uniform", "count": 2})
+    made = setup(
+        {"name": "protocol_probes:ModelChain", "length": 2}, selector={"name": "uniform", "count": 2}
+    )
     federation = made.federation
     begun = start(federation)
     progress, record = advance(federation, begun)
@@ -85,17 +91,21 @@ def test_a_lost_member_of_a_chain_is_skipped():
         def __getattr__(self, name):
             return getattr(self._engine, name)
 
-    made = setup({"name": "protocol_probes:Chained", "length": 2}, selector={"name": "uniform", "count": 2})
+    made = setup(
+        {"name": "protocol_probes:ModelChain", "length": 2}, selector={"name": "uniform", "count": 2}
+    )
     federation = replace(made.federation, engine=Losing(made.federation.engine))
     progress, record = advance(federation, start(federation))
     assert record.rejected == ((record.cohort[1], "lost"),)
-    alone = setup({"name": "protocol_probes:Chained", "length": 1}, selector={"name": "uniform", "count": 2})
+    alone = setup(
+        {"name": "protocol_probes:ModelChain", "length": 1}, selector={"name": "uniform", "count": 2}
+    )
     walked, _ = advance(alone.federation, start(alone.federation))
     assert same(progress.state.walking[0], walked.state.walking[0])
 
 
 def test_losses_are_all_that_travels_up():
-    result = shoal.run(method_table("Guess", rounds=30, evaluate={"every": 0}))
+    result = shoal.run(method_table("RandomSearch", rounds=30, evaluate={"every": 0}))
     assert result.final_accuracy > 0.5
     best = [record["best_loss"] for record in result.records]
     assert best == sorted(best, reverse=True)
@@ -103,7 +113,7 @@ def test_losses_are_all_that_travels_up():
 
 
 def test_newcomers_are_profiled_once_and_their_bytes_count():
-    made = setup("protocol_probes:ByLabel", selector="all")
+    made = setup("protocol_probes:ClusterByLabel", selector="all")
     federation = made.federation
 
     class Arriving:
@@ -140,7 +150,7 @@ def test_newcomers_are_profiled_once_and_their_bytes_count():
 
 
 def test_settings_reach_the_codec():
-    chosen = spec(selector="protocol_probes:Bits", codec="protocol_probes:Grid")
+    chosen = spec(selector="protocol_probes:BitsBySize", codec="protocol_probes:Quantizer")
     made = build(chosen)
     progress, _ = advance(made.federation, start(made.federation))
     moment = Moment(0, 0, False, made.federation.key)
@@ -159,8 +169,8 @@ def test_settings_reach_the_codec():
     assert min(small) > max(large)  # two bits lose more than eight
 
 
-def test_all_replies_at_once():
-    made = setup("protocol_probes:Median", selector="all")
+def test_a_method_may_gather_all_replies():
+    made = setup("protocol_probes:MedianUpdate", selector="all")
     _, record = advance(made.federation, start(made.federation))
     assert record.metrics["seen"] == 8
 
@@ -172,8 +182,8 @@ def test_a_cohort_can_be_reordered_with_its_settings():
     assert turned.setting(1) == {"bits": 1}
 
 
-def halving(**changes):
-    tables = table({"name": "protocol_probes:Halving", **changes.pop("method", {})}, **changes)
+def many_legs(**changes):
+    tables = table({"name": "protocol_probes:ManyLegs", **changes.pop("method", {})}, **changes)
     del tables["local"]
     return build(shoal.spec.from_table(tables))
 
@@ -188,7 +198,9 @@ def rounds(made, count=2):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_a_shortcut_changes_nothing_but_the_time(count):
-    short, long = (rounds(halving(method={"count": count, "short": shortcut})) for shortcut in (True, False))
+    short, long = (
+        rounds(many_legs(method={"count": count, "short": shortcut})) for shortcut in (True, False)
+    )
     assert short == long
 
 
@@ -206,19 +218,19 @@ def refuses(*_):
     ],
 )
 def test_no_shortcut_where_replies_are_changed_on_their_way(axes, monkeypatch):
-    made = halving(**axes)
+    made = many_legs(**axes)
     monkeypatch.setattr(type(made.federation.method), "shortcut", refuses)
     rounds(made)
 
 
 def test_a_method_may_see_numbers_that_are_not_finite(monkeypatch):
-    method = type(halving().federation.method)
-    told = protocol_probes.Sum(torch.tensor(torch.inf, dtype=torch.float64))
+    method = type(many_legs().federation.method)
+    told = protocol_probes.Total(torch.tensor(torch.inf, dtype=torch.float64))
     monkeypatch.setattr(
         method, "client_update", lambda *args: ((), Reply(told, args[4].weight, {}))
     )  # args: self, task, memory, message, data, context
     monkeypatch.setattr(method, "shortcut", refuses)
-    made = halving(method={"count": 2})
+    made = many_legs(method={"count": 2})
     progress, (record,) = rounds(made, 1)
     assert not record.rejected
     assert progress.state.total == torch.inf

@@ -15,7 +15,7 @@ from shoal.terms.proximal import Proximal
 SLOTS = {"aggregator": {"name": "mean"}, "server": {"name": "sgd", "lr": 1.0, "momentum": 0.0}}
 
 
-def test_defaults():
+def test_an_empty_spec_has_the_defaults():
     spec = from_table({})
     assert spec == Spec()
     tables = to_table(spec)
@@ -35,7 +35,7 @@ def test_defaults():
     }
 
 
-def test_text_and_back(tmp_path):
+def test_a_spec_survives_toml(tmp_path):
     spec = from_table(table({"name": "fedprox", "mu": 0.3}, attack={"name": "sign_flip"}))
     path = tmp_path / "spec.toml"
     path.write_text(dump_spec(spec))
@@ -101,7 +101,7 @@ def test_objects_are_taken_as_they_are():
         ({"attack": {"name": "sign_flip", "fraction": 2}}, r"\[attack\] fraction must be in \[0, 1\]"),
     ],
 )
-def test_bad_specs(tables, message):
+def test_bad_specs_are_refused(tables, message):
     with pytest.raises(SpecError, match=message):
         from_table(tables)
 
@@ -126,7 +126,7 @@ def test_specs_that_do_not_fit_the_data(changes, message):
         shoal.run(table(**changes))
 
 
-def test_settings():
+def test_settings_change_single_fields():
     tables = with_settings(
         {"local": {"lr": 1}}, ["local.lr=0.1", "method.name=fedprox", "a.b = [1, 2]", "c=x y"]
     )
@@ -162,7 +162,7 @@ def test_another_method_keeps_only_its_own_fields():
     assert with_method(tables, "fedavg")["method"] == {"name": "fedavg"}
 
 
-def test_unreadable_files(tmp_path):
+def test_unreadable_files_are_named(tmp_path):
     with pytest.raises(SpecError, match="does not exist"):
         load_spec(tmp_path / "none.toml")
     bad = tmp_path / "bad.toml"

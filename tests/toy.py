@@ -6,7 +6,7 @@ Specs name its functions as `toy:blobs` and so on, just as a user's specs name a
 from __future__ import annotations
 
 import signal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,6 +30,12 @@ NORMED = [
     for norm in ("none", "batch")
     if norm == "none" or name not in ("fsi", "pso")
 ]
+DENSE, BATCH_NORM = ({"dataset": "toy:blobs", "model": "toy:net", "norm": norm} for norm in ("none", "batch"))
+
+
+def hardest_task(method: str) -> dict[str, str]:
+    """With BatchNorm, whose buffers travel too, if the method can learn such a model."""
+    return BATCH_NORM if (method, "batch") in NORMED else DENSE
 
 
 def blobs() -> Dataset:
@@ -63,7 +69,8 @@ def dropping(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def table(method: Any = "fedavg", legs: int = 4, **changes: Any) -> dict[str, Any]:
-    """A spec of the toy federation, with rounds of `legs` exchanges where the method lets one choose."""
+    """A spec of the toy federation. A method given by its name alone gets small numbers where it lets one
+    choose: rounds of `legs` exchanges, a generator that takes few steps."""
     tables = {
         "seed": 3,
         "rounds": 3,
@@ -79,8 +86,9 @@ def table(method: Any = "fedavg", legs: int = 4, **changes: Any) -> dict[str, An
     fields = arguments(METHODS[name]) if name in METHODS else {"local": None}
     if "local" not in fields:
         del tables["local"]
-    if method == name and "epochs" in fields:
-        tables["method"] = {"name": name, "epochs": legs}
+    small = {field: value for field, value in (("epochs", legs), ("steps", 5)) if field in fields}
+    if method == name and small:
+        tables["method"] = {"name": name, **small}
     return tables
 
 
@@ -103,6 +111,26 @@ def play(made: Setup, rounds: int = 3, progress: Progress | None = None) -> Prog
 
 def played(method: Any = "fedavg", rounds: int = 3, **changes: Any) -> Progress:
     return play(setup(method, **changes), rounds)
+
+
+class Federated(NamedTuple):
+    """All that server and clients know after some rounds."""
+
+    state: Any
+    selector: Any
+    accepted: Any
+    memories: list[Any]
+
+
+def after(made: Setup, rounds: int = 3) -> Federated:
+    """Play some rounds and close the engine."""
+    engine = made.federation.engine
+    try:
+        progress = play(made, rounds)
+        memories = [engine.memory(client, version) for client, version in sorted(progress.accepted.items())]
+        return Federated(progress.state, progress.selector, progress.accepted, memories)
+    finally:
+        engine.close()
 
 
 def same(first: Any, second: Any) -> bool:

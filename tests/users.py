@@ -27,18 +27,18 @@ from shoal.extend import (
 )
 
 
-class Server(NamedTuple):
+class ServerState(NamedTuple):
     model: Weights
 
 
 @dataclass(frozen=True)
-class Gathering(Training):
-    """Keeps all replies, and averages those that a coin chooses."""
+class RandomlyWeighted(Training):
+    """Gathers all replies, and averages them with random weights."""
 
     local: Sgd = field(default_factory=Sgd)
 
     def init(self, task, key):
-        return Server(task.init(key))
+        return ServerState(task.init(key))
 
     def begin(self, state, cohort):
         return Gather()
@@ -53,12 +53,14 @@ class Gathering(Training):
         updates = [reply.payload.update for _, _, reply in acc.replies]
         total = tree_map(lambda *x: sum(c * v.double() for c, v in zip(coins, x, strict=True)), *updates)
         step = tree_map(lambda v: (v / coins.sum()).float() if v.is_floating_point() else v, total)
-        return Server(tree_map(lambda w, s: (w + s).to(w.dtype), state.model, step)), {"kept": len(updates)}
+        return ServerState(tree_map(lambda w, s: (w + s).to(w.dtype), state.model, step)), {
+            "kept": len(updates)
+        }
 
 
 @dataclass(frozen=True)
-class Noisy(Gathering):
-    """Draws from the client's own key, and does as its own setting says."""
+class NoisyUpdate(RandomlyWeighted):
+    """Adds noise from the client's key to its update, as strong as the client's setting says."""
 
     def legs(self, state, cohort, moment):
         strengths = tuple(0.01 * (1 + client % 3) for client in cohort.ids)
@@ -77,8 +79,8 @@ class Noisy(Gathering):
 
 
 @dataclass(frozen=True)
-class NoisyStart(Gathering):
-    """Draws from its key before and after a training that others may share."""
+class NoisyStart(RandomlyWeighted):
+    """Starts from a noisy model, and draws from the same key again after training."""
 
     def client_training(self, task, memory, message, data, context):
         draw = context.key.fold("start").torch()
@@ -90,8 +92,8 @@ class NoisyStart(Gathering):
 
 
 @dataclass(frozen=True)
-class Fragile(Gathering):
-    """Breaks at clients that hold so many samples."""
+class BreaksAtSomeClients(RandomlyWeighted):
+    """Raises an error at clients that hold just so many samples."""
 
     breaks_at: int = 0
 
@@ -102,17 +104,17 @@ class Fragile(Gathering):
         return memory, Reply(ModelUpdate(trained.update(message.model)), data.weight, {})
 
 
-class Seen(NamedTuple):
+class Drift(NamedTuple):
     times: int
     drift: Any  # of parameters
 
 
 @dataclass(frozen=True)
-class Remembering(Gathering):
+class TrainsTwice(RandomlyWeighted):
     """Trains twice, the second time against where it drifted to, and remembers."""
 
     def client_init(self, task, key):
-        return Seen(0, zeros_like(task.init(key).params))
+        return Drift(0, zeros_like(task.init(key).params))
 
     def client_training(self, task, memory, message, data, context):
         first = yield Start(message.model, shift=tree_map(lambda d: 0.01 * d, memory.drift))
@@ -122,14 +124,14 @@ class Remembering(Gathering):
         second = yield Start(Weights(params, between.buffers))
         update = subtract(second.weights, message.model)
         times = torch.tensor(float(memory.times + 1))
-        return Seen(memory.times + 1, add(memory.drift, drift)), Reply(
+        return Drift(memory.times + 1, add(memory.drift, drift)), Reply(
             ModelUpdate(update), data.weight, {"times": times, "train_loss": second.loss}
         )
 
 
 @dataclass(frozen=True)
-class KeepAll(Aggregator):
-    """Holds on to every update, and takes the one with the median norm, plus what it took before."""
+class MedianNorm(Aggregator):
+    """Takes the update with the median norm, plus half of what it took before."""
 
     def init(self, model):
         return zeros_like(model.params)
@@ -155,7 +157,7 @@ class KeepAll(Aggregator):
 
 
 @dataclass(frozen=True)
-class Halved(ServerOptimizer):
+class HalfSteps(ServerOptimizer):
     """Takes half a step, and the half that it left out before."""
 
     def init(self, params):
@@ -167,8 +169,8 @@ class Halved(ServerOptimizer):
 
 
 @dataclass(frozen=True)
-class Curious(Selector):
-    """Prefers clients whose last reply was long, ties at random; tells each how often it came."""
+class LargestUpdates(Selector):
+    """Prefers clients whose last update was large, ties at random; tells each how often it came."""
 
     count: int = 4
 

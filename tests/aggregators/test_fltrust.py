@@ -17,7 +17,7 @@ def counted(*rows):
     return trusted(gram(torch.tensor(rows, dtype=torch.float64)))
 
 
-def test_by_hand():
+def test_trust_scores_by_hand():
     rows = [2.0, 0.0], [3.0, 4.0], [0.0, 1.0], [-5.0, 0.1], [7.0, 0.0]
     # cosines 0.6, 0, below 0, 1
     assert counted(*rows).tolist() == pytest.approx([0.0, 0.6 / 1.6, 0.0, 0.0, 1 / 1.6])
@@ -119,7 +119,7 @@ def test_those_who_turn_round_get_nothing():
     assert play(made, 1, progress).round == 2
 
 
-def test_refusals():
+def test_bad_values_are_refused():
     with pytest.raises(SpecError, match="root must be at least 1, got 0"):
         setup({"name": "fltrust", "root": 0})
     with pytest.raises(SpecError, match="root must be at most 320"):

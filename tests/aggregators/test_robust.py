@@ -190,7 +190,7 @@ def test_the_order_of_replies_changes_no_bit(rule):
 
 @EVERY
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_small_cohorts(rule, n):
+def test_one_two_or_three_replies_are_enough_for_a_step_no_longer_than_theirs(rule, n):
     rows = points(n, 3, "few")
     after, weights = apply(rule, rows.tolist())
     assert np.linalg.norm(after.params["w"]) <= np.linalg.norm(rows, axis=1).max() + 1e-6
@@ -290,7 +290,7 @@ def test_the_neutral_value_is_fedavg(method, norm):
 # ---- refusals
 
 
-def test_numbers_and_shares():
+def test_how_many_attackers_may_be_a_number_or_a_share():
     assert [count_of(0.3, 20), count_of(6, 20), count_of(0.29, 100), count_of(0.2, 4)] == [6, 6, 29, 0]
 
 

@@ -37,7 +37,7 @@ def test_a_tenth_attacks_unless_the_spec_says_otherwise():
     assert SignFlip(attackers=(3, 1)).members(5, KEY) == {1, 3}
 
 
-def test_rounds_of_attack():
+def test_attacks_have_a_first_and_a_last_round():
     attack = SignFlip(first=2, last=3)
     assert [attack.active(round) for round in range(4)] == [False, True, True, False]
     assert SignFlip().active(0)
@@ -56,7 +56,7 @@ STRONG = {  # enough for a task that is as easy as the toy
 
 
 @pytest.mark.parametrize("name", STRONG)
-def test_it_hurts(name):
+def test_an_attack_lowers_the_accuracy(name):
     clean = shoal.run(table(rounds=6, selector="all"))
     attack = {"name": name, "fraction": 0.6, **STRONG[name]}
     attacked = shoal.run(table(rounds=6, selector="all", attack=attack))
@@ -88,7 +88,7 @@ def test_the_record_names_the_attackers():
         ({"fraction": 0.05}, "fraction = 0.05 of 8 clients is nobody; raise it, or name attackers"),
     ],
 )
-def test_bad_values(fields, message):
+def test_bad_values_are_refused(fields, message):
     with pytest.raises(SpecError, match=message):
         setup(attack={"name": "sign_flip", **fields})
 

@@ -21,18 +21,18 @@ def test_all_labels_are_flipped():
     assert flipped.x is X
 
 
-def test_source_to_target():
+def test_one_class_is_labelled_as_another():
     assert LabelFlip(source=1, target=3).poison(Batch(X, Y), 4, KEY).y.tolist() == [0, 3, 2, 3, 3, 3]
 
 
-def test_a_share_of_the_labels():
+def test_a_share_of_the_labels_is_flipped():
     y = torch.zeros(10_000, dtype=torch.int64)
     flipped = LabelFlip(labels=0.3).poison(Batch(X, y), 2, KEY).y
     assert abs(float(flipped.double().mean()) - 0.3) < 0.02
     assert torch.equal(flipped, LabelFlip(labels=0.3).poison(Batch(X, y), 2, KEY).y)
 
 
-def test_success_of_a_flip():
+def test_success_of_a_label_flip_by_hand():
     x, y = torch.tensor([[0], [1], [2], [3]]), torch.tensor([1, 1, 1, 0])
     said = torch.tensor([2, 2, 1, 2])
     attack = LabelFlip(source=1, target=2)
@@ -40,7 +40,7 @@ def test_success_of_a_flip():
     assert LabelFlip().success(lambda x: said[x[:, 0]], x, y) is None
 
 
-def test_the_patch():
+def test_the_patch_is_in_the_last_corner():
     pictures = torch.zeros(2, 3, 4, 5)
     patched = Backdoor(size=2, value=0.5).triggered(pictures)
     assert float(patched.sum()) == 2 * 3 * 4 * 0.5
@@ -58,7 +58,7 @@ def test_part_of_the_samples_carry_the_patch():
     assert float(x.sum()) == 0
 
 
-def test_success_of_a_backdoor():
+def test_success_of_a_backdoor_by_hand():
     """Of three samples of other classes two carry the patch to the target; the fourth is of that class."""
     x, y = torch.tensor([[0.0, 0], [1, 0], [2, 0], [3, 0]]), torch.tensor([1, 2, 1, 0])
     said = torch.tensor([0, 0, 2, 0])
@@ -119,6 +119,6 @@ def test_a_regression_has_no_labels(attack, message):
         (lambda: Backdoor(target=4).poison(Batch(X, Y), 4, KEY), "target class 4; classes are 0 to 3"),
     ],
 )
-def test_bad_values(make, message):
+def test_bad_values_are_refused(make, message):
     with pytest.raises(SpecError, match=message):
         make()

@@ -45,7 +45,7 @@ def lied(attack, *updates, seen=(), cohort=10, round=0):
     return [numbers(answer) for answer in answers]
 
 
-def test_one_by_one():
+def test_lies_of_one_attacker_by_hand():
     assert lied(SignFlip(factor=2.0), (1.0, -2.0, 0.5)) == [[-2.0, 4.0, -1.0]]
     assert lied(Scale(factor=3.0), (1.0, -2.0, 0.5), (0.0, 1.0, 2.0)) == [[3.0, -6.0, 1.5], [0.0, 3.0, 6.0]]
     assert lied(SameValue(value=0.25), (1.0, -2.0, 0.5)) == [[0.25, 0.25, 0.25]]
@@ -64,7 +64,7 @@ def test_a_payload_without_an_update_is_all_target():
     assert answer.payload.best is honest.payload.best
 
 
-def test_noise():
+def test_noise_has_the_given_size_and_comes_from_the_key():
     zeros = Reply(ModelUpdate(Weights({"w": torch.ones(40_000)}, {})), None, {})
     context = Context(3, 0, {}, KEY)
     drawn = Gaussian(sigma=0.2).forge(zeros, context).payload.update.params["w"]
@@ -82,7 +82,7 @@ def test_noise():
 ONE, TWO = (1.0, 2.0, 0.0), (3.0, 6.0, 0.0)  # mean (2, 4, 0), deviation (1, 2, 0)
 
 
-def test_inner_product_manipulation():
+def test_ipm_by_hand():
     assert lied(Ipm(epsilon=0.5), ONE, TWO) == [[-1.0, -2.0, 0.0]] * 2
 
 
@@ -95,7 +95,7 @@ def test_what_attackers_see_of_others_counts_as_their_own():
     assert lied(Ipm(epsilon=1.0, knows="all"), TWO, seen=[ONE]) == [[-2.0, -4.0, 0.0]]
 
 
-def test_a_little_is_enough():
+def test_alie_by_hand():
     assert lied(Alie(z=1.5), ONE, TWO) == [[0.5, 1.0, 0.0]] * 2
     by_default = lied(Alie(), ONE, TWO, TWO, ONE, TWO, ONE, cohort=20)[0]
     assert by_default == pytest.approx([2 - 0.366106, 4 - 2 * 0.366106, 0.0], abs=1e-5)
@@ -110,22 +110,22 @@ def test_a_little_is_enough():
         (10, 6, 1 - 1 / 8),  # a majority needs nobody
     ],
 )
-def test_how_far_is_little(clients, attackers, share):
+def test_how_far_alie_goes(clients, attackers, share):
     normal = torch.distributions.Normal(0.0, 1.0)
     assert float(normal.cdf(torch.tensor(z_max(clients, attackers)))) == pytest.approx(share, abs=1e-6)
 
 
-def test_nobody_honest_to_hide_among():
+def test_alie_with_nobody_honest_stays_at_the_mean():
     assert z_max(3, 3) == 0
 
 
-def test_min_max_in_line():
+def test_min_max_on_a_line_by_hand():
     """|x_1 - x_2|^2 = 20; on the way down from the mean the farther one, x_2, is at 5 (1 + gamma)^2."""
     assert lied(MinMax(), ONE, TWO) == [[1.0, 2.0, 0.0]] * 2
     assert lied(MinMax(direction="unit"), ONE, TWO) == [pytest.approx([1.0, 2.0, 0.0], abs=1e-6)] * 2
 
 
-def test_min_max_in_the_plane():
+def test_min_max_in_the_plane_by_hand():
     """The mean is (2, 2), the largest distance that of (0, 0) and (2, 6), 40. From (2 - s, 2 - s) the
     farthest is (2, 6), at s^2 + (4 + s)^2 = 40, where s = 2."""
     corners = ((0.0, 0.0, 0.0), (4.0, 0.0, 0.0), (2.0, 6.0, 0.0))
@@ -144,12 +144,12 @@ def test_min_max_stays_as_near_as_the_honest():
         assert float((others - answer).norm(dim=1).max()) == pytest.approx(allowed, rel=1e-5)
 
 
-def test_equal_updates_leave_no_room():
+def test_equal_updates_leave_nothing_to_lie_about():
     assert lied(MinMax(), ONE, ONE) == [list(ONE)] * 2
     assert lied(Alie(), ONE, ONE) == [list(ONE)] * 2
 
 
-def test_everybody_flipping_walks_backwards():
+def test_if_all_flip_their_signs_the_model_walks_backwards():
     made = setup(attack={"name": "sign_flip", "fraction": 1.0}, rounds=1)
     before, forth = made.federation.task.init(made.federation.key.fold("init")), played(rounds=1).state.model
     back = play(made, 1).state.model
@@ -167,6 +167,6 @@ def test_everybody_flipping_walks_backwards():
         (lambda: FreeRider(decay=-1.0), "decay must be at least 0, got -1"),
     ],
 )
-def test_bad_values(make, message):
+def test_bad_values_are_refused(make, message):
     with pytest.raises(SpecError, match=message):
         make()

@@ -39,7 +39,7 @@ def test_streams_start_anew_and_do_not_depend_on_one_another():
     assert not np.array_equal(first, key.fold("child").numpy().random(4))
 
 
-def test_uniform():
+def test_uniform_numbers_fill_the_unit_interval():
     drawn = Key.from_seed(3).uniform((1000, 10))
     assert drawn.dtype == torch.float32
     assert 0 <= float(drawn.min()) < 0.01 < 0.99 < float(drawn.max()) < 1

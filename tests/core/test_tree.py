@@ -38,7 +38,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_bytes_and_back(value):
+def test_a_tree_survives_bytes(value):
     packet = tree.to_bytes(value)
     assert len(packet) == tree.nbytes(value)
     back = tree.from_bytes(packet)
@@ -69,14 +69,14 @@ def test_what_cannot_travel_says_so():
         tree.to_bytes({"a": {1, 2}})
 
 
-def test_arithmetic():
+def test_arithmetic_goes_leaf_by_leaf():
     one, two = {"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([3.0, 5.0])}
     assert tree.add(one, two)["a"].tolist() == [4.0, 7.0]
     assert tree.subtract(two, one)["a"].tolist() == [2.0, 3.0]
     assert same(tree.zeros_like(one), {"a": torch.zeros(2)})
 
 
-def test_finite_and_empty():
+def test_what_is_finite_and_what_is_empty():
     assert tree.all_finite({"a": torch.ones(2), "b": torch.tensor([1]), "c": "text"})
     assert not tree.all_finite([torch.tensor([1.0, float("inf")])])
     assert tree.is_empty((None, {}, []))

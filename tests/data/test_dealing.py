@@ -24,7 +24,7 @@ class Shares:
         return np.array(self.orders.pop(0)) if self.orders else np.arange(count)
 
 
-def test_cut():
+def test_cut_rounds_shares_to_counts_of_the_same_sum():
     assert cut(10, np.array([0.25, 0.5, 0.25])).tolist() == [2, 5, 3]
     assert cut(3, np.array([0, 0.1, 0, 0])).tolist() == [0, 3, 0, 0]
     thirds = np.array([0.1, 0.1, 0.1, 0.0])  # sums to 0.30000000000000004
@@ -32,7 +32,7 @@ def test_cut():
     assert cut(0, thirds).tolist() == [0, 0, 0, 0]
 
 
-def test_even():
+def test_even_sizes_differ_by_one():
     assert even(11, 4).tolist() == [3, 3, 3, 2]
     assert even(4, 4).tolist() == [1, 1, 1, 1]
 
@@ -67,7 +67,7 @@ def test_top_up_never_empties_the_giver():
     assert top_up(np.array([[2, 2, 2], [0, 0, 0]]), 3).tolist() == [[0, 1, 2], [2, 1, 0]]
 
 
-def test_spread():
+def test_spread_deals_each_class_evenly_to_its_holders():
     holders = np.array([[True, False], [True, True], [True, True]])
     assert spread(np.array([7, 2]), holders).tolist() == [[3, 0], [2, 1], [2, 1]]
     with pytest.raises(SpecError, match="class 1 has 1 training samples for the 2 clients"):

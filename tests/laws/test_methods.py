@@ -1,12 +1,12 @@
 """Laws that every method of the catalogue keeps."""
 
 import copy
+import json
 from dataclasses import replace
 
 import pytest
 import torch
-from toy import KEY, NORMED, play, same, setup, spec, table
-from wire import over_the_wire
+from toy import BATCH_NORM, DENSE, KEY, NORMED, after, hardest_task, play, same, setup, spec, table
 
 import shoal
 from shoal.core.engine import Work
@@ -15,16 +15,13 @@ from shoal.core.tree import tensors
 from shoal.core.types import Cohort, Context, Moment, message_for
 from shoal.loop import advance, start
 from shoal.methods import METHODS
-from shoal.runs.build import as_method, build
+from shoal.runs.build import as_method
 from shoal.spec import dump_spec, from_table, to_table
 
 MOMENT = Moment(1, 0, True, KEY)
 EVERY = pytest.mark.parametrize("name", METHODS)
+TASKS = {"none": DENSE, "batch": BATCH_NORM}
 EVERY_MODEL = pytest.mark.parametrize(("name", "norm"), NORMED)
-
-
-def with_norm(norm):
-    return {"task": {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}}
 
 
 def close(first, second, tolerance):
@@ -34,58 +31,42 @@ def close(first, second, tolerance):
     )
 
 
-@EVERY_MODEL
-@pytest.mark.parametrize("codec", ["raw", "float16"])
-@pytest.mark.filterwarnings("ignore:with a lossy codec")
-def test_the_wire_changes_no_bit(name, norm, codec):
-    chosen = spec(name, **with_norm(norm), codec=codec)
-    here, there = build(chosen), over_the_wire(chosen)
-    at_home, away = play(here, 2), play(there, 2)
-    assert same(at_home.state, away.state)
-    for client, version in at_home.accepted.items():
-        assert same(
-            here.federation.engine.memory(client, version), there.federation.engine.memory(client, version)
-        )
-
-
-@EVERY
-def test_same_seed_same_bits_other_seed_other_bits(name):
-    first, again, other = (
-        shoal.run(table(name, seed=seed, rounds=2, evaluate={"every": 1})) for seed in (1, 1, 2)
-    )
-    assert first.weights_sha256 == again.weights_sha256
-    assert first.memory_sha256 == again.memory_sha256
-    drop = {"seconds"}
-    for one, two in zip(first.records, again.records, strict=True):
-        assert {k: v for k, v in one.items() if k not in drop} == {
-            k: v for k, v in two.items() if k not in drop
-        }
-    assert (first.weights_sha256, first.memory_sha256) != (other.weights_sha256, other.memory_sha256)
-
-
 class CrashError(Exception):
     pass
 
 
-@EVERY_MODEL
-def test_a_resumed_run_equals_an_uninterrupted_one(name, norm, tmp_path):
+@EVERY
+def test_a_resumed_run_equals_an_uninterrupted_one(name, tmp_path):
+    """To the bit, and in every record but for the time: so the same seed gives the same bits as well."""
+
     def crash(record):
         if record["round"] == 2:
             raise CrashError
 
-    tables = table(name, rounds=4, evaluate={"every": 1}, **with_norm(norm))
+    tables = table(name, evaluate={"every": 1}, task=hardest_task(name))
     whole = shoal.run(tables)
     with pytest.raises(CrashError):
         shoal.run(tables, tmp_path / "run", watcher=crash)
     resumed = shoal.resume(tmp_path / "run", report=False)
     assert resumed.weights_sha256 == whole.weights_sha256
     assert resumed.memory_sha256 == whole.memory_sha256
-    assert [r["accuracy"] for r in resumed.records] == [r["accuracy"] for r in whole.records]
+    assert lines(resumed) == lines(whole)
+
+
+def lines(result):
+    """The records as they are written; how long a round took is not compared."""
+    return [json.dumps({**record, "seconds": 0}) for record in result.records]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedgen", "fsi"])
+def test_another_seed_gives_other_bits(name):
+    first, second = (after(setup(name, seed=seed), 1) for seed in (1, 2))
+    assert not same(first.state, second.state)
 
 
 @EVERY_MODEL
 def test_no_stage_changes_its_inputs(name, norm):
-    made = setup(name, **with_norm(norm))
+    made = setup(name, task=TASKS[norm])
     federation, method = made.federation, made.federation.method
     state = play(made, 1).state
     cohort = Cohort((1, 4, 6), {}, 8)
@@ -138,9 +119,9 @@ def folded(made, state, cohort, deliveries):
     return method.finish(made.federation.task, state, acc, MOMENT)[0]
 
 
-@EVERY_MODEL
-def test_the_order_of_replies_is_irrelevant_and_one_or_none_is_enough(name, norm):
-    made = setup(name, **with_norm(norm))
+@EVERY
+def test_the_order_of_replies_is_irrelevant_and_one_or_none_is_enough(name):
+    made = setup(name, task=hardest_task(name))
     state = start(made.federation).state
     cohort = Cohort((0, 2, 3, 5), {}, 8)
     replies = replies_of(made, state, cohort)
@@ -155,8 +136,8 @@ def test_the_order_of_replies_is_irrelevant_and_one_or_none_is_enough(name, norm
     assert same(made.federation.method.models(found), made.federation.method.models(state))
 
 
-class Arriving:
-    """An engine in which half of the clients come in the second round."""
+class LateArrivals:
+    """An engine whose clients 4 to 7 come in the second round."""
 
     def __init__(self, engine):
         self._engine = engine
@@ -169,9 +150,9 @@ class Arriving:
 
 
 @EVERY
-def test_survives_late_arrivals(name):
+def test_clients_may_arrive_late(name):
     made = setup(name, selector="all")
-    made = made._replace(federation=replace(made.federation, engine=Arriving(made.federation.engine)))
+    made = made._replace(federation=replace(made.federation, engine=LateArrivals(made.federation.engine)))
     progress, first = advance(made.federation, start(made.federation))
     _, second = advance(made.federation, progress)
     assert sorted(first.cohort) == [0, 1, 2, 3]
@@ -188,21 +169,24 @@ def test_a_spec_describes_it_completely(name):
     assert f'name = "{name}"' in dump_spec(chosen)
 
 
+SLOW_LEARNERS = {"krum": 12, "fedcpa": 6, "pso": 6}  # rounds; Krum takes one client's model at a time
+
+
 @EVERY_MODEL
 def test_learns_the_toy_task(name, norm):
-    result = shoal.run(table(name, legs=16, rounds=12, selector="all", **with_norm(norm)))
+    rounds = SLOW_LEARNERS.get(name, 4)
+    result = shoal.run(table(name, legs=16, rounds=rounds, selector="all", task=TASKS[norm]))
     assert result.mean_client_accuracy > 0.85
 
 
-@EVERY
+@pytest.mark.parametrize("name", [name for name in METHODS if (name, "batch") not in NORMED])
 def test_a_model_that_it_cannot_learn_is_refused(name):
-    if (name, "batch") not in NORMED:
-        with pytest.raises(SpecError, match="cannot learn a model with BatchNorm"):
-            setup(name, **with_norm("batch"))
+    with pytest.raises(SpecError, match="cannot learn a model with BatchNorm"):
+        setup(name, task=BATCH_NORM)
 
 
-@EVERY
-def test_a_rejected_reply_leaves_no_trace(name):
+@pytest.mark.parametrize("name", [name for name in METHODS if as_method(METHODS[name]()).remembers])
+def test_a_lost_reply_leaves_no_trace_in_its_clients_memory(name):
     """A client whose reply is lost twice and then comes through has the memory of one that came once."""
 
     class Lossy:
@@ -217,18 +201,15 @@ def test_a_rejected_reply_leaves_no_trace(name):
         def __getattr__(self, name):
             return getattr(self._engine, name)
 
-    made = setup(name, selector="all")
-    lossy = made._replace(federation=replace(made.federation, engine=Lossy(made.federation.engine)))
-    progress, record = advance(lossy.federation, start(lossy.federation))
-    assert set(record.rejected) == {(0, "lost")}
-    progress, _ = advance(lossy.federation, progress)
-    assert 0 not in progress.accepted
-    fresh = setup(name, selector="all")
-    if fresh.side.remembers:
-        message = lossy.federation.method.dispatch(
-            fresh.federation.task, progress.state, Cohort((0,), {}, 8), MOMENT
-        )
-        for engine in (lossy.federation.engine, fresh.federation.engine):
-            work = Work("update", 2, 0, progress.accepted)
-            list(engine.exchange(work, Cohort((0,), {}, 8), message, fresh.federation.key))
-        assert same(lossy.federation.engine.memory(0, (2, 0)), fresh.federation.engine.memory(0, (2, 0)))
+    made, fresh = setup(name, selector="all"), setup(name, selector="all")
+    federation = replace(made.federation, engine=Lossy(made.federation.engine))
+    progress = start(federation)
+    for _ in range(2):
+        progress, record = advance(federation, progress)
+        assert set(record.rejected) == {(0, "lost")}
+        assert set(progress.accepted) == set(range(1, 8))
+    alone = Cohort((0,), {}, 8)
+    message = federation.method.dispatch(federation.task, progress.state, alone, MOMENT)
+    for engine in (federation.engine, fresh.federation.engine):
+        list(engine.exchange(Work("update", 2, 0, progress.accepted), alone, message, federation.key))
+    assert same(federation.engine.memory(0, (2, 0)), fresh.federation.engine.memory(0, (2, 0)))

@@ -10,23 +10,23 @@ UNIFORM = {"name": "fedavg", "weights": "uniform"}
 @pytest.mark.parametrize(
     ("method", "twin", "rounds"),
     [
-        ({"name": "fedprox", "mu": 0.0}, "fedavg", 3),
-        ({"name": "fedprox", "mu": 0.0, "weights": "uniform"}, UNIFORM, 3),
-        ({"name": "fedmut", "alpha": 0.0}, UNIFORM, 3),
-        ({"name": "fedqp", "alpha": 0.0, "p": 0.7}, UNIFORM, 3),
-        ({"name": "fedqp", "alpha": 0.0, "p": "auto", "mutation": "mixed"}, UNIFORM, 3),
-        ({"name": "fedqp", "alpha": 0.0, "weights": "samples"}, "fedavg", 3),
-        ({"name": "fedqp", "p": 0.0, "acc": 0.3}, "fedmut", 4),
-        ({"name": "fedntd", "beta": 0.0}, "fedavg", 3),
-        ({"name": "fedntd", "beta": 0.0, "weights": "uniform"}, UNIFORM, 3),
-        ({"name": "fedgen", "g_a": 0.0, "g_b": 0.0, "steps": 2}, "fedavg", 3),
-        ({"name": "fedgen", "g_a": 0.0, "g_b": 0.0, "steps": 2, "weights": "uniform"}, UNIFORM, 3),
+        ({"name": "fedprox", "mu": 0.0}, "fedavg", 2),
+        ({"name": "fedprox", "mu": 0.0, "weights": "uniform"}, UNIFORM, 2),
+        ({"name": "fedmut", "alpha": 0.0}, UNIFORM, 2),
+        ({"name": "fedqp", "alpha": 0.0, "p": 0.7}, UNIFORM, 2),
+        ({"name": "fedqp", "alpha": 0.0, "p": "auto", "mutation": "mixed"}, UNIFORM, 2),
+        ({"name": "fedqp", "alpha": 0.0, "weights": "samples"}, "fedavg", 2),
+        ({"name": "fedqp", "p": 0.0, "acc": 0.3}, "fedmut", 3),
+        ({"name": "fedntd", "beta": 0.0}, "fedavg", 2),
+        ({"name": "fedntd", "beta": 0.0, "weights": "uniform"}, UNIFORM, 2),
+        ({"name": "fedgen", "g_a": 0.0, "g_b": 0.0, "steps": 2}, "fedavg", 2),
+        ({"name": "fedgen", "g_a": 0.0, "g_b": 0.0, "steps": 2, "weights": "uniform"}, UNIFORM, 2),
         ({"name": "fedgen", "steps": 2}, "fedavg", 1),  # nothing was generated yet
         ("scaffold", UNIFORM, 1),
         ({"name": "scaffold", "weights": "samples"}, "fedavg", 1),
     ],
 )
-def test_equals_its_twin(method, twin, rounds, norm):
+def test_a_degenerate_setting_equals_the_simpler_method(method, twin, rounds, norm):
     task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
     local = {"lr": 0.1, "batch": 8, "epochs": 2, "momentum": 0.5}
     first, second = (played(m, rounds, task=task, local=local) for m in (method, twin))
@@ -54,7 +54,7 @@ def test_fedbn_without_batch_norm_is_fedavg(weighting):
         ("clusamp", 1),
     ],
 )
-def test_other_settings_do_differ(method, rounds):
+def test_usual_settings_differ_from_fedavg(method, rounds):
     first, second = played(method, rounds), played(UNIFORM, rounds)
     model = getattr(first.state, "model", None)
     assert model is None or not same(model, second.state.model)

@@ -110,7 +110,7 @@ def test_the_models_sent_lie_ahead_by_the_effective_momentum(p, c):
         torch.testing.assert_close(ahead, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_in_expectation_between():
+def test_with_p_between_0_and_1_the_momentum_holds_in_expectation():
     method, clients = FedQP(alpha=0.6, p=0.3), Quadratics(tensors=4)
     state = clients.play(method, 2).state
     ahead = []
@@ -156,7 +156,7 @@ def test_an_odd_cohort_is_pushed_less_and_one_client_not_at_all():
 
 
 def test_rounds_are_recorded(tmp_path):
-    shoal.run(table({"name": "fedqp", "p": "auto"}), tmp_path / "run")
+    shoal.run(table({"name": "fedqp", "p": "auto"}), tmp_path / "run", report=False)
     lines = [json.loads(line) for line in (tmp_path / "run/rounds.jsonl").read_text().splitlines()]
     assert all(line.keys() >= {"active_share", "mutation_ratio", "effective_momentum"} for line in lines)
     assert 'p = "auto"' in (tmp_path / "run/spec.toml").read_text()
@@ -238,15 +238,15 @@ def test_the_momentum_follows_the_cosine_within_its_limits():
 
 def test_on_quadratics_momentum_helps_and_too_much_of_it_diverges():
     clients = Quadratics()
-    assert clients.floor(FedQP(p=0.3)) < 0.5 * clients.floor(FedQP(p=0.0))
+    assert clients.floor(FedQP(p=0.3), 100) < 0.5 * clients.floor(FedQP(p=0.0), 100)
     with pytest.warns(UserWarning, match="effective momentum"):
         assert clients.floor(FedQP(p=0.8), rounds=60) > 1e6
 
 
 def test_auto_is_as_good_as_the_best_p():
     clients = Quadratics()
-    best = min(clients.floor(FedQP(p=p), seeds=2) for p in (0.3, 0.4))
-    assert clients.floor(FedQP(p="auto"), seeds=2) < 1.05 * best
+    best = min(clients.floor(FedQP(p=p), 100) for p in (0.3, 0.4))
+    assert clients.floor(FedQP(p="auto"), 100) < 1.05 * best
 
 
 def test_auto_lets_go_where_clients_overshoot():

@@ -56,8 +56,7 @@ def test_least_squares_on_boston_is_the_papers_benchmark():
     )
 
 
-@pytest.mark.parametrize(("w1", "w2"), [(0.0, 1.0), (0.2, 0.8)])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("w1", "w2", "seed"), [(0.0, 1.0, 0), (0.2, 0.8, 1)])
 def test_without_mutation_the_swarm_reaches_least_squares(w1, w2, seed):
     result = shoal.run(boston(w1, w2, 60_000, seed=seed))
     assert result.final_mse == pytest.approx(23.1956, abs=5e-4)
@@ -74,7 +73,7 @@ def test_with_inertia_alone_the_swarm_is_frozen():
 
 @pytest.mark.parametrize(("w1", "w2"), [(0.0, 0.0), (0.0, 0.3), (0.6, 0.2), (0.2, 0.8)])
 def test_no_particles_loss_ever_rises(w1, w2):
-    losses = [state.losses for state in states(boston(w1, w2, 1), 200)]
+    losses = [state.losses for state in states(boston(w1, w2, 1), 120)]
     assert all(bool((after <= before).all()) for before, after in itertools.pairwise(losses))
     assert losses[-1].min() < losses[0].min()
 
@@ -190,11 +189,6 @@ def test_bad_fields_are_refused(fields, message):
 def test_weights_that_fill_up_one_leave_no_mutation(w1, w2):
     assert Fsi(w1=w1, w2=w2).mutation == 0
     assert Fsi(w1=0.2, w2=0.3).mutation == pytest.approx(0.5)
-
-
-def test_batch_norm_is_refused():
-    with pytest.raises(SpecError, match="cannot learn a model with BatchNorm"):
-        setup("fsi", task={"dataset": "toy:blobs", "model": "toy:net", "norm": "batch"})
 
 
 def test_local_training_is_refused():

@@ -128,7 +128,7 @@ def test_with_q_0_it_is_fedavg(norm):
 
 def test_losses_become_more_alike():
     def gap(q):
-        w = on_quadratics({"name": "qfedavg", "q": q}, 400, 0.05, 1)
+        w = on_quadratics({"name": "qfedavg", "q": q}, 100, 0.15, 1)
         losses = CURVATURES / 2 * (w - OPTIMA) ** 2
         return abs(losses[0] - losses[1])
 

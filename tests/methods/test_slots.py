@@ -21,7 +21,7 @@ FILLED = {
 EVERY = pytest.mark.parametrize("name", FILLED)
 
 
-def model(method, norm="none", rounds=3, **changes):
+def model(method, norm="none", rounds=2, **changes):
     task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
     return played(method, rounds, task=task, selector="all", **changes).state.model
 
@@ -29,32 +29,25 @@ def model(method, norm="none", rounds=3, **changes):
 @EVERY
 @NORM
 def test_what_fills_a_slot_makes_a_difference_and_so_does_the_method(name, norm):
+    """And a block has the bits of one client after another."""
     method, slots, plain = FILLED[name]
-    found = model({**method, **slots}, norm)
-    assert all(value.isfinite().all() for part in found for value in part.values())
+    found = model({**method, **slots}, norm, engine={"mode": "block"})
+    assert same(found, model({**method, **slots}, norm, engine={"mode": "serial"}))
     assert not same(found, model(method, norm))
     if (name, norm) != ("fedbn + median", "none"):  # there is no norm to keep at home: see below
         assert not same(found, model(plain, norm))
-
-
-@EVERY
-@NORM
-def test_blocks_have_the_bits_of_one_client_after_another(name, norm):
-    method, slots, _ = FILLED[name]
-    serial, block = (model({**method, **slots}, norm, engine={"mode": mode}) for mode in ("serial", "block"))
-    assert same(serial, block)
 
 
 @NORM
 @pytest.mark.parametrize(
     ("method", "twin", "rounds"),
     [
-        ({**FEDPROX, "aggregator": "median"}, {"name": "median", "terms": PROXIMAL}, 3),
-        ({**FEDPROX, "aggregator": KRUM}, {**KRUM, "terms": PROXIMAL}, 3),
-        ({**FEDPROX, "server": ADAM}, {**FEDADAM, "terms": PROXIMAL}, 3),
+        ({**FEDPROX, "aggregator": "median"}, {"name": "median", "terms": PROXIMAL}, 2),
+        ({**FEDPROX, "aggregator": KRUM}, {**KRUM, "terms": PROXIMAL}, 2),
+        ({**FEDPROX, "server": ADAM}, {**FEDADAM, "terms": PROXIMAL}, 2),
         ({"name": "scaffold", "aggregator": "median"}, "median", 1),  # all controls are still 0
-        ({"name": "fedqp", "alpha": 0.0, "terms": PROXIMAL}, {**FEDPROX, "weights": "uniform"}, 3),
-        ({"name": "fedqp", "alpha": 0.0, "aggregator": "median"}, "median", 3),
+        ({"name": "fedqp", "alpha": 0.0, "terms": PROXIMAL}, {**FEDPROX, "weights": "uniform"}, 2),
+        ({"name": "fedqp", "alpha": 0.0, "aggregator": "median"}, "median", 2),
     ],
     ids=str,
 )

@@ -203,7 +203,7 @@ def test_gradients_of_several_clients_at_once(name, shape):
         ("mlp", (3, 0), r"at least one feature, got \(3, 0\)"),
     ],
 )
-def test_shapes_that_do_not_fit(name, shape, message):
+def test_shapes_that_do_not_fit_are_refused(name, shape, message):
     with pytest.raises(SpecError, match=message):
         MODELS[name](shape, 10)
 
@@ -213,7 +213,7 @@ def test_the_stated_least_image_does_fit(name, shape):
     assert build(name, shape, 10).eval()(batch(shape)).shape == (3, 10)
 
 
-def test_other_wrong_values():
+def test_other_bad_values_are_refused():
     with pytest.raises(SpecError, match="got -1; for a regression use 0"):
         MODELS["linear"](BOSTON, -1)
     with pytest.raises(SpecError, match="use linear or mlp"):

@@ -52,7 +52,7 @@ def test_small_clients_stay_out():
     play(made)
 
 
-def test_bad_values():
+def test_bad_values_are_refused():
     for fields, words in {
         ("noise", -1.0): "noise must be a standard deviation of at least 0, got -1",
         ("min_samples", -1): "min_samples must be at least 0 samples, got -1",

@@ -160,7 +160,7 @@ def test_the_mean_over_draws_is_unbiased(by):
     state = admitted(selector, counts)
     for client in range(0, 7, 2):
         state = selector.observe(state, client, told([math.sin(client), math.cos(client)]), 0.1)
-    rounds, drawn = 1500, np.zeros(7)
+    rounds, drawn = 600, np.zeros(7)
     for draw in range(rounds):
         cohort = selector.select(state, range(7), {}, moment(KEY.fold(draw)))
         assert sum(cohort.settings["count"]) == 3
@@ -169,7 +169,7 @@ def test_the_mean_over_draws_is_unbiased(by):
     deviation = np.sqrt(shares * (1 - shares) / (3 * rounds))
     assert (np.abs(drawn / (3 * rounds) - shares) < 4 * deviation).all()
     values = np.array([4.0, -1.0, 2.0, 8.0, 0.5, 3.0, -7.0])  # what clients would return
-    assert drawn @ values / (3 * rounds) == pytest.approx(shares @ values, abs=0.1)
+    assert drawn @ values / (3 * rounds) == pytest.approx(shares @ values, abs=0.15)
 
 
 def test_once_all_are_known_a_round_has_somebody_of_every_kind():
@@ -212,7 +212,7 @@ def test_who_cannot_be_reached_or_told_nothing_is_not_drawn(by):
         ({"count": 3, "fraction": 0.1}, "give count or fraction, not both"),
     ],
 )
-def test_bad_values(options, message):
+def test_bad_values_are_refused(options, message):
     with pytest.raises(SpecError, match=message):
         Clustered(**options)
 

@@ -11,7 +11,7 @@ def moment(key=KEY):
     return Moment(0, 0, False, key)
 
 
-def test_sizes():
+def test_count_or_fraction_says_how_many():
     assert len(Uniform(count=3).select((), range(10), {}, moment()).ids) == 3
     assert len(Uniform(fraction=0.25).select((), range(10), {}, moment()).ids) == 2
     assert len(Uniform().select((), range(50), {}, moment()).ids) == 5
@@ -26,7 +26,7 @@ def test_each_client_is_equally_likely():
     assert np.abs(counts / 2000 - 0.3).max() < 0.04
 
 
-def test_all():
+def test_all_takes_everybody():
     assert All().select((), range(4), {}, moment()).ids == (0, 1, 2, 3)
 
 
@@ -43,7 +43,7 @@ def test_a_million_clients_cost_nothing():
         ({"count": 3, "fraction": 0.1}, "give count or fraction, not both"),
     ],
 )
-def test_bad_values(options, message):
+def test_bad_values_are_refused(options, message):
     with pytest.raises(SpecError, match=message):
         Uniform(**options)
 
