@@ -48,8 +48,8 @@ ALLOWED = {
         *("selectors", "runs", "report", "terminal"),
     },
     "bench": {
-        *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "loop", "runs"),
-        "report",
+        *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),
+        *("runs", "report"),
     },
     "picture": {"core", "config", "catalogues", "spec", "report"},
     "__init__": {"core", "runs", "spec"},

@@ -135,7 +135,7 @@ def after(made: Setup, rounds: int = 3) -> Federated:
 
 def same(first: Any, second: Any) -> bool:
     """Whether two trees are equal to the bit."""
-    from shoal.core.tree import to_bytes
+    from shoal.core.serialization import to_bytes
 
     return to_bytes(first) == to_bytes(second)
 

@@ -12,7 +12,7 @@ from shoal.core.codec import Packet
 from shoal.core.collusion import Collusion
 from shoal.core.engine import TRAINING, Delivery, Engine, Memory
 from shoal.core.outbox import Outbox
-from shoal.core.tree import from_bytes, to_bytes
+from shoal.core.serialization import from_bytes, to_bytes
 from shoal.core.types import Context
 from shoal.loop import Federation
 from shoal.runs.build import Setup, build

@@ -13,10 +13,11 @@ from shoal.core.key import Key
 from shoal.core.method import Axes, Gather, Method, Recipe
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
+from shoal.core.serialization import nbytes
 from shoal.core.task import Task
 from shoal.core.term import Step, Term
 from shoal.core.training import Course, Solver, Start, Trained, Training
-from shoal.core.tree import add, all_finite, leaves, nbytes, subtract, tensors, tree_map, zeros_like
+from shoal.core.tree import add, all_finite, leaves, subtract, tensors, tree_map, zeros_like
 from shoal.core.types import (
     Cohort,
     Context,

@@ -5,7 +5,7 @@ from toy import KEY, played, same
 from shoal.codecs.low_rank import Cut, LowRank, restored
 from shoal.core.codec import Packet
 from shoal.core.errors import SpecError
-from shoal.core.tree import nbytes
+from shoal.core.serialization import nbytes
 from shoal.core.types import ModelMessage, ModelUpdate, Weights
 from shoal.parts.factors import Factors, as_matrix, factored, rank_of
 

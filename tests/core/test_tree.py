@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import same
 
-from shoal.core import tree
+from shoal.core import serialization, tree
 from shoal.core.types import Reply, Weights
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
@@ -39,11 +39,11 @@ TREES = st.recursive(
 
 @given(TREES)
 def test_a_tree_survives_bytes(value):
-    packet = tree.to_bytes(value)
-    assert len(packet) == tree.nbytes(value)
-    back = tree.from_bytes(packet)
-    assert tree.to_bytes(back) == packet
-    assert tree.flatten(back)[0] == tree.flatten(value)[0]
+    packet = serialization.to_bytes(value)
+    assert len(packet) == serialization.nbytes(value)
+    back = serialization.from_bytes(packet)
+    assert serialization.to_bytes(back) == packet
+    assert serialization.flatten(back)[0] == serialization.flatten(value)[0]
     for one, two in zip(tree.tensors(value), tree.tensors(back), strict=True):
         assert one.dtype == two.dtype
         assert torch.equal(one, two)
@@ -51,22 +51,22 @@ def test_a_tree_survives_bytes(value):
 
 def test_types_come_back():
     value = Reply({"update": Weights({"w": torch.ones(2)}, {})}, torch.tensor(3.0), {})
-    back = tree.from_bytes(tree.to_bytes(value))
+    back = serialization.from_bytes(serialization.to_bytes(value))
     assert isinstance(back, Reply)
     assert isinstance(back.payload["update"], Weights)
 
 
 def test_a_packet_cannot_name_what_it_likes():
-    packet = tree.to_bytes(Pair(1, 2))
+    packet = serialization.to_bytes(Pair(1, 2))
     for name in (b"subprocess:Popen    ", b"toy:no_such_class   ", b"never_imported:Thing"):
         mine = f"{Pair.__module__}:Pair".encode()
         with pytest.raises(ValueError, match="which is no NamedTuple of an imported module"):
-            tree.from_bytes(packet.replace(mine, name[: len(mine)].ljust(len(mine))))
+            serialization.from_bytes(packet.replace(mine, name[: len(mine)].ljust(len(mine))))
 
 
 def test_what_cannot_travel_says_so():
     with pytest.raises(TypeError, match="not set"):
-        tree.to_bytes({"a": {1, 2}})
+        serialization.to_bytes({"a": {1, 2}})
 
 
 def test_arithmetic_goes_leaf_by_leaf():
@@ -79,5 +79,5 @@ def test_arithmetic_goes_leaf_by_leaf():
 def test_what_is_finite_and_what_is_empty():
     assert tree.all_finite({"a": torch.ones(2), "b": torch.tensor([1]), "c": "text"})
     assert not tree.all_finite([torch.tensor([1.0, float("inf")])])
-    assert tree.is_empty((None, {}, []))
-    assert not tree.is_empty((None, 0))
+    assert serialization.is_empty((None, {}, []))
+    assert not serialization.is_empty((None, 0))

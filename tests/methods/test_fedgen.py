@@ -8,8 +8,8 @@ from toy import KEY, blobs, play, played, same, setup, table
 
 import shoal
 from shoal import SpecError
+from shoal.core.serialization import nbytes
 from shoal.core.term import Step
-from shoal.core.tree import nbytes
 from shoal.core.types import Cohort, Moment, Weights
 from shoal.methods.fedgen import FedGen, FedGenReply
 from shoal.parts.generator import Adam, faded, label_weights, new_generator, taught

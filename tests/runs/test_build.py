@@ -10,7 +10,7 @@ from toy import KEY, blobs, net, same, setup, spec, table
 
 import shoal
 from shoal import Spec, SpecError, StageError
-from shoal.core.tree import to_bytes
+from shoal.core.serialization import to_bytes
 from shoal.loop import start
 from shoal.methods.clusamp import CluSamp
 from shoal.methods.fedavg import FedAvg

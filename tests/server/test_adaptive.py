@@ -6,7 +6,8 @@ import torch
 from toy import KEY, same
 
 from shoal import SpecError
-from shoal.core.tree import from_bytes, tensors, to_bytes
+from shoal.core.serialization import from_bytes, to_bytes
+from shoal.core.tree import tensors
 from shoal.server import SERVERS, ServerAdagrad, ServerAdam, ServerYogi
 
 ADAPTIVE = {name: SERVERS[name] for name in ("adam", "yogi", "adagrad")}

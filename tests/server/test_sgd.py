@@ -6,7 +6,7 @@ import torch
 from toy import KEY, same
 
 from shoal import SpecError
-from shoal.core.tree import from_bytes, to_bytes
+from shoal.core.serialization import from_bytes, to_bytes
 from shoal.server import SERVERS, ServerSgd
 
 

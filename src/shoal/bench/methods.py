@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from shoal.bench.rounds import digits, in_turns, ratio, timed
+from shoal.bench.rounds import Row, closed_after, digits
 from shoal.config import arguments
 from shoal.methods import METHODS
+from shoal.runs.runner import one_thread
 
 MODELS = ("mlp", "lenet")
 TURNS = 15
 
-Row = dict[str, Any]
 
-
-def trained_methods() -> list[str]:
+def training_methods() -> list[str]:
     """The methods whose clients train, FedAvg first."""
     training = [name for name, method in METHODS.items() if "local" in arguments(method)]
     return sorted(training, key=lambda name: name != "fedavg")
@@ -31,18 +29,23 @@ def measure(
     """A row for each model and method: the median seconds of a round, and their ratio to FedAvg's."""
     rows = []
     for model in models:
-        for method in methods or trained_methods():
+        for method in methods or training_methods():
             if watcher is not None:
                 watcher(model, method)
-            with timed([digits(model, "fedavg", {}), digits(model, method, {})]) as (fedavg, other):
-                beside, seconds = in_turns([fedavg, other], turns)
-            rows.append(
-                {
-                    "model": model,
-                    "method": method,
-                    "mode": other.engine.mode,
-                    "seconds_per_round": statistics.median(seconds),
-                    "ratio_to_fedavg": ratio(seconds, beside),
-                }
-            )
+            rows.append(_measured(model, method, turns))
     return rows
+
+
+def _measured(model: str, method: str, turns: int) -> Row:
+    specs = digits(model, "fedavg"), digits(model, method)
+    with one_thread(), closed_after(specs[0]) as fedavg, closed_after(specs[1]) as other:
+        fedavg.settle()
+        other.settle()
+        pairs = [(other.round(), fedavg.round()) for _ in range(turns)]
+        return {
+            "model": model,
+            "method": method,
+            "mode": other.mode,
+            "seconds_per_round": statistics.median(seconds for seconds, _ in pairs),
+            "ratio_to_fedavg": statistics.median(seconds / beside for seconds, beside in pairs),
+        }

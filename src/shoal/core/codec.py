@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from shoal.core import tree
+from shoal.core import serialization
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
 
@@ -23,15 +23,15 @@ class Packet:
     @property
     def nbytes(self) -> int:
         """The length of `bytes(packet)`."""
-        return 0 if tree.is_empty(self.content) else tree.nbytes(self.content)
+        return 0 if serialization.is_empty(self.content) else serialization.nbytes(self.content)
 
     def __bytes__(self) -> bytes:
-        return b"" if tree.is_empty(self.content) else tree.to_bytes(self.content)
+        return b"" if serialization.is_empty(self.content) else serialization.to_bytes(self.content)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Packet:
         """The packet whose bytes these are."""
-        return cls(tree.from_bytes(data) if data else ())
+        return cls(serialization.from_bytes(data) if data else ())
 
 
 class Codec(ABC):

@@ -17,8 +17,9 @@ from torch import Tensor
 from shoal.core.engine import Delivery
 from shoal.core.flat import NAMED, vectors
 from shoal.core.method import Method, overridden
+from shoal.core.serialization import nbytes
 from shoal.core.task import Task
-from shoal.core.tree import leaves, nbytes
+from shoal.core.tree import leaves
 from shoal.core.types import Reply, Tree, Version, message_for
 from shoal.kernels.fold import all_within
 

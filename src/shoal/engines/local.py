@@ -1,8 +1,4 @@
-"""The local engine: all clients on this machine.
-
-It visits them one after another, in blocks, or in worker processes; `choose_mode` decides from the spec
-alone, so that the same spec always runs in the same way.
-"""
+"""The local engine: all clients on this machine, one after another, in blocks, or in worker processes."""
 
 from __future__ import annotations
 
@@ -12,25 +8,26 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from shoal.core.client import ClientSide
-from shoal.core.collusion import Collusion
+from shoal.core.collusion import Collusion, Way
 from shoal.core.data import Shards
 from shoal.core.engine import Delivery, Engine, Memory, Walk, Work
 from shoal.core.key import Key
 from shoal.core.selector import Population
 from shoal.core.types import Cohort, Metrics, State, Tree, Version
+from shoal.engines.auto import Auto
 from shoal.engines.block import Blocks, trains_in_blocks
 from shoal.engines.memory import MemoryStore
 from shoal.engines.serial import Serial
 from shoal.engines.workers import Workers
 
-Mode = Literal["serial", "block", "workers"]
+Mode = Literal["auto", "serial", "block", "workers"]
 
-WORTH_A_PROCESS = 2**26  # parameters x samples of a client and round; below, handing over costs too much
+MODES: dict[type, str] = {Serial: "serial", Blocks: "block", Workers: "workers"}
 STAGED = 2  # legs of a round that always are exchanges; what a third sends is what the second sent
 
 
 class LocalEngine(Engine):
-    """Visits clients in the mode that suits them."""
+    """Visits clients in a mode of one's choice, or in the fastest one."""
 
     def __init__(
         self,
@@ -43,13 +40,30 @@ class LocalEngine(Engine):
         self._side, self._shards, self._store = side, shards, MemoryStore()
         self._population = range(len(shards)) if population is None else population
         self._threads = workers
-        self._way: Serial | Blocks | Workers | Collusion = Serial(side, self._store)
-        if mode == "block":
-            self._way = Blocks(side, self._store, workers)
-        elif mode == "workers":
-            self._way = Workers(side, self._store, workers)
-        if side.attack is not None and (side.attack.knows != "own" or mode == "block"):
+        ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
+        self._auto = Auto(ways, shards.counts)
+        self._way: Auto | Collusion = self._auto
+        blocks = any(isinstance(way, Blocks) for way in ways)
+        if side.attack is not None and (side.attack.knows != "own" or blocks):
             self._way = Collusion(side, self._way, self._store)
+
+    def _in_mode(self, mode: Mode) -> Way:
+        if mode == "block":
+            return Blocks(self._side, self._store, self._threads)
+        if mode == "workers":
+            return Workers(self._side, self._store, self._threads)
+        return Serial(self._side, self._store)
+
+    def _candidates(self) -> list[Mode]:
+        """The modes that may be the fastest: kernels beat torch's steps, and processes whatever is long."""
+        first: Mode = "block" if trains_in_blocks(self._side) else "serial"
+        forks = "fork" in multiprocessing.get_all_start_methods() and self._threads > 1
+        return [first, "workers"] if forks and self._side.task.device == "cpu" else [first]
+
+    @property
+    def mode(self) -> str:
+        """The one in use: with "auto", the one whose turn it is or that turned out to be the fastest."""
+        return MODES[type(self._auto.way)]
 
     def clients(self, round: int) -> Population:
         """See `Engine`."""
@@ -98,23 +112,6 @@ class LocalEngine(Engine):
     def close(self) -> None:
         """See `Engine`."""
         self._way.close()
-
-
-def choose_mode(side: ClientSide, shards: Shards) -> Mode:
-    """The fastest mode, by a model of the costs; its bits are those of one client after another.
-
-    Compiled kernels train a block of small dense models many times faster than torch's step. A large model
-    keeps a core busy long enough to be worth a process. For what is left, handing over costs more than it
-    brings.
-    """
-    if trains_in_blocks(side):
-        return "block"
-    parameters = sum(shape.numel() for shape in side.task.shapes.values())
-    batching = side.method.batching
-    epochs = batching.epochs if batching else 1
-    samples = sum(shards.count(client) for client in range(min(len(shards), 10))) / min(len(shards), 10)
-    heavy = parameters * samples * epochs >= WORTH_A_PROCESS
-    return "workers" if heavy and "fork" in multiprocessing.get_all_start_methods() else "serial"
 
 
 def cores() -> int:

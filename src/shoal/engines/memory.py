@@ -10,7 +10,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from shoal.core.engine import Memory
-from shoal.core.tree import from_buffer, nbytes, to_bytes
+from shoal.core.serialization import from_buffer, nbytes, to_bytes
 from shoal.core.types import Version
 
 BUDGET = 2**30  # bytes of memories that stay in memory; the others lie on disk, mapped when they are read

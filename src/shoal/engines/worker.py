@@ -18,7 +18,7 @@ from shoal.core.codec import Packet
 from shoal.core.engine import TRAINING, Verb
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.core.tree import from_buffer, into_buffer, nbytes, to_bytes
+from shoal.core.serialization import from_buffer, into_buffer, nbytes, to_bytes
 from shoal.core.types import Context, Tree
 from shoal.engines.process import die_with_parent, keep_freed_memory
 

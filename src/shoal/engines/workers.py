@@ -29,7 +29,8 @@ from shoal.core.engine import Delivery, Work
 from shoal.core.errors import SpecError, StageError
 from shoal.core.key import Key
 from shoal.core.outbox import Outbox
-from shoal.core.tree import from_buffer, into_buffer, nbytes, to_bytes, tree_map
+from shoal.core.serialization import from_buffer, into_buffer, nbytes, to_bytes
+from shoal.core.tree import tree_map
 from shoal.core.types import Cohort, PerClient, Tree
 from shoal.engines.memory import MemoryStore
 from shoal.engines.serial import delivered

@@ -93,7 +93,7 @@ def _train(
     return 0
 
 
-class Generated(NamedTuple):
+class ExtraFeatures(NamedTuple):
     """Features for the last layer, besides those of the samples. See `train`."""
 
     features: np.ndarray  # [F, width] float32: for each step as many as it has samples, then some more
@@ -104,7 +104,7 @@ class Generated(NamedTuple):
     g_b: float
 
 
-_NO_FEATURES = Generated(
+_NO_FEATURES = ExtraFeatures(
     np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_), 0, 0
 )
 
@@ -139,7 +139,7 @@ def train(
     shift: np.ndarray | None = None,
     beta: float = 0.0,
     tau: float = 1.0,
-    generated: Generated | None = None,
+    generated: ExtraFeatures | None = None,
     spread: Spread = _at_once,
 ) -> np.ndarray:
     """Train C clients by stochastic gradient descent. Returns [C] bool: whether each change can be squared.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,9 +29,8 @@ from shoal.core.method import Axes, Method
 from shoal.core.task import Task
 from shoal.core.tree import all_finite
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
-from shoal.kernels.swarm import FSI, PSO, Flock, SwarmRule, advance, descend
+from shoal.kernels.swarm import FSI, PSO, SwarmRule, advance, descend
 from shoal.parts.landscape import (
-    Landscape,
     LossForm,
     Quadratic,
     kind_of,
@@ -39,7 +38,7 @@ from shoal.parts.landscape import (
     problems_of,
     unpacked,
 )
-from shoal.solver.compiled import in_threads
+from shoal.parts.swarm_state import SwarmState, after, copied, counted, judged, noted, words_of
 
 __all__ = [
     "FSI",
@@ -54,23 +53,6 @@ __all__ = [
 ]
 
 LARGEST_SWARM = 2**30  # bytes of all particles
-
-
-class SwarmState(NamedTuple):
-    """What the server remembers. Points are [dimension, problems, particles] float64."""
-
-    particles: Tensor  # the points whose losses are known
-    velocities: Tensor
-    candidates: Tensor  # the points that are sent next
-    losses: Tensor  # [problems, particles] float64, of the particles: sums over the samples of `clients`
-    step_sizes: Tensor  # [problems] float64
-    fails: Tensor  # [problems] int64
-    epoch: int  # how often the swarm has moved
-    words: tuple[int, int]  # of the key of all random numbers
-    shapes: Mapping[str, tuple[int, ...]]  # the model's parameters
-    clients: tuple[int, ...]  # who gave the losses
-    samples: float  # that they have
-    nonfinite: tuple[int, ...]  # clients that ever sent a loss that is no number
 
 
 class SwarmMessage(NamedTuple):
@@ -204,7 +186,7 @@ class Swarm(Method):
         """See `Method`."""
         if not acc.clients:
             return state, {}
-        state = _noted(state, acc.nonfinite)
+        state = noted(state, acc.nonfinite)
         known, new = state.losses, acc.losses
         if acc.position_losses is not None:
             known = acc.position_losses
@@ -215,9 +197,9 @@ class Swarm(Method):
         if not comparable:
             state = state._replace(clients=())  # nothing moves, and the next exchange asks for both
             return state, self._metrics(state)
-        flock = _copied(state)
-        advance(self.rule, _words(state), state.epoch, flock, known.numpy(), new.numpy())
-        state = _after(state, flock, 1)._replace(clients=acc.clients, samples=acc.samples)
+        flock = copied(state)
+        advance(self.rule, words_of(state), state.epoch, flock, known.numpy(), new.numpy())
+        state = after(state, flock, 1)._replace(clients=acc.clients, samples=acc.samples)
         return state, self._metrics(state)
 
     def shortcut(
@@ -227,17 +209,17 @@ class Swarm(Method):
         if kind_of(task) == "sampled" or set(data) != set(state.clients):
             return None
         lands = [landscape_of(task, held, self.loss) for held in data.values()]
-        flock, strange = _copied(state), np.zeros(len(lands), np.bool_)
+        flock, strange = copied(state), np.zeros(len(lands), np.bool_)
         if kind_of(task) == "quadratic":
             factors = np.stack([land.factor for land in lands if isinstance(land, Quadratic)])
-            descend(self.rule, _words(state), state.epoch, legs, flock, factors, strange)
+            descend(self.rule, words_of(state), state.epoch, legs, flock, factors, strange)
         else:
             counts = np.array([held.count for held in data.values()])
             for epoch in range(state.epoch, state.epoch + legs):
-                total = _judged(lands, flock, strange, counts, threads)
-                advance(self.rule, _words(state), epoch, flock, flock.losses, total)
+                total = judged(lands, flock, strange, counts, threads)
+                advance(self.rule, words_of(state), epoch, flock, flock.losses, total)
         named = [client for client, odd in zip(data, strange, strict=True) if odd]
-        state = _noted(_after(state, flock, legs), named)
+        state = noted(after(state, flock, legs), named)
         return state, self._metrics(state)
 
     def model(self, state: SwarmState) -> Weights:
@@ -270,46 +252,5 @@ class Swarm(Method):
         return memory, Reply(SwarmReply(land.losses(message.candidates), old), data.weight, {})
 
 
-def counted(losses: Tensor) -> Tensor:
-    """A loss that is no number, or no finite one, counts as infinite: its particle cannot win."""
-    return torch.where(losses.isfinite(), losses, math.inf)
-
-
-def _judged(
-    lands: list[Landscape], flock: Flock, strange: np.ndarray, counts: np.ndarray, threads: int
-) -> np.ndarray:
-    """[problems, particles]: the candidates' losses, clients side by side in threads, summed in order."""
-    points, found = torch.from_numpy(flock.candidates), [torch.empty(0)] * len(lands)
-
-    def some(first: int, last: int) -> None:
-        for i in range(first, last):
-            found[i] = lands[i].losses(points)
-
-    in_threads(counts, threads, some, len(lands))
-    total = np.zeros_like(flock.losses)
-    for i, losses in enumerate(found):
-        strange[i] |= not all_finite(losses)
-        total += counted(losses).numpy()
-    return total
-
-
-def _noted(state: SwarmState, nonfinite: Sequence[int]) -> SwarmState:
-    return state._replace(nonfinite=tuple(sorted({*state.nonfinite, *nonfinite})))
-
-
 def _sum(total: Tensor | None, losses: Tensor) -> Tensor:
     return losses if total is None else total + losses
-
-
-def _words(state: SwarmState) -> tuple[np.uint64, np.uint64]:
-    return np.uint64(state.words[0]), np.uint64(state.words[1])
-
-
-def _copied(state: SwarmState) -> Flock:
-    """The arrays of the state, to be changed."""
-    return Flock(*(getattr(state, name).clone().numpy() for name in Flock._fields))
-
-
-def _after(state: SwarmState, flock: Flock, epochs: int) -> SwarmState:
-    arrays = {name: torch.from_numpy(value) for name, value in flock._asdict().items()}
-    return SwarmState(**state._asdict() | arrays | {"epoch": state.epoch + epochs})

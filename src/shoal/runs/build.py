@@ -23,13 +23,13 @@ from shoal.core.method import Axes, Method, Recipe
 from shoal.core.selector import Population
 from shoal.core.task import Task
 from shoal.data.client_data import Simulated
-from shoal.engines.local import LocalEngine, Mode, choose_mode, cores
+from shoal.engines.local import LocalEngine, cores
 from shoal.kernels.plan import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
 from shoal.models.layers import batch_norms, last_linear, noise_shapes, own_dropout
 from shoal.runs.evaluation import Evaluator
-from shoal.spec import EngineSpec, Spec, TaskSpec
+from shoal.spec import Spec, TaskSpec
 
 
 class Setup(NamedTuple):
@@ -68,9 +68,7 @@ def build(spec: Spec) -> Setup:
     key = spec.seeds.key("order", spec.seed)
     attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
-    mode = resolve_mode(spec.engine, side, shards)
-    engine = LocalEngine(side, shards, mode, spec.engine.workers or cores(), population)
-    spec = replace(spec, engine=replace(spec.engine, mode=mode))
+    engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), population)
     own = replace(task, root=data.root)  # clients have a task without the server's samples
     federation = server_side(spec, own, engine, len(population))
     return Setup(spec, federation, dataset, shards, side)
@@ -124,13 +122,6 @@ def _population(spec: Spec, shards: Shards) -> Population:
             "samples; take a smaller number, or fewer clients"
         )
     return large
-
-
-def resolve_mode(engine: EngineSpec, side: ClientSide, shards: Shards) -> Mode:
-    """How the local engine visits clients."""
-    if engine.mode == "auto":
-        return "serial" if engine.device != "cpu" else choose_mode(side, shards)
-    return engine.mode
 
 
 def deal(spec: Spec) -> tuple[Dataset, Shards]:

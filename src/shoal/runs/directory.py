@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from shoal.core.errors import SpecError
-from shoal.core.tree import flatten, unflatten
+from shoal.core.serialization import flatten, unflatten
 from shoal.core.types import Tree, Version, Weights
 from shoal.loop import Progress
 from shoal.spec import Spec, dump_spec, load_spec, to_table

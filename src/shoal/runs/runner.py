@@ -18,7 +18,7 @@ from torch import nn
 
 from shoal.core.data import Dataset
 from shoal.core.errors import SpecError, StageError
-from shoal.core.tree import to_bytes
+from shoal.core.serialization import to_bytes
 from shoal.core.types import Cohort, Version, message_for
 from shoal.engines.process import keep_freed_memory
 from shoal.loop import Progress, advance, start

@@ -88,7 +88,7 @@ def train(
     )
 
 
-def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> dense.Generated:
+def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> dense.ExtraFeatures:
     """The features of all steps of all clients, from the generator in one pass."""
     classes, noise, y = [], [], block.y[torch.from_numpy(block.rows)]
     for key, (first, last) in zip(keys, pairwise(block.client_ptr.tolist()), strict=True):
@@ -100,7 +100,7 @@ def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> dense.Gene
     with torch.no_grad():
         features = generate(term.generator, torch.cat(noise), torch.cat(classes))
     ends = np.cumsum([0, *map(len, classes)])
-    return dense.Generated(
+    return dense.ExtraFeatures(
         features.numpy(), torch.cat(classes).numpy(), ends, term.learned.numpy(), term.g_a, term.g_b
     )
 

@@ -1,0 +1,90 @@
+"""How long a round takes in every mode of the local engine, and whether "auto" finds the fastest."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from shoal.bench.plain import Plain
+from shoal.bench.rounds import Row, Timed, closed_after, digits
+from shoal.bench.workloads import Workload
+from shoal.core.errors import SpecError
+from shoal.models import MODELS
+from shoal.runs.runner import one_thread
+from shoal.spec import Spec, to_table
+
+METHODS = ("fedavg", "scaffold", "fedntd", "dsvd", "fedgen")
+MODES = ("auto", "serial", "block", "workers")
+LONGEST = 20.0  # seconds of a round; models that take longer are left out
+SPENT = 6.0  # seconds of rounds, for each mode: as many turns as fit, within these bounds
+FEWEST, MOST = 3, 15
+
+
+def measure(
+    models: Sequence[str] | None = None,
+    methods: Sequence[str] = METHODS,
+    watcher: Callable[[str, str], None] | None = None,
+) -> list[Row]:
+    """A row for each model and method: the median seconds of a round in each mode.
+
+    With FedAvg, the plain two-process loop has its turns too.
+    """
+    rows = []
+    for model in models or list(MODELS):
+        for method in methods:
+            if watcher is not None:
+                watcher(model, method)
+            row = _measured(model, method)
+            if row is None:
+                break
+            rows.append(row)
+    return rows
+
+
+def _measured(model: str, method: str) -> Row | None:
+    """None where a round takes too long, or where digits are no samples for the model."""
+    with one_thread(), ExitStack() as stack:
+        try:
+            specs = {mode: digits(model, method, engine={"mode": mode}) for mode in MODES}
+            racers = {mode: stack.enter_context(closed_after(spec)) for mode, spec in specs.items()}
+        except SpecError:
+            return None
+        first = racers["auto"].round()
+        if first > LONGEST:
+            return None
+        turns = int(min(max(SPENT / max(first, 1e-9), FEWEST), MOST))
+        race: dict[str, Callable[[], float]] = {mode: racer.round for mode, racer in racers.items()}
+        if method == "fedavg":
+            race["plain"] = _plain_rounds(stack, specs["auto"])
+        racers["auto"].settle()
+        for play in race.values():
+            play()
+        times: dict[str, list[float]] = {name: [] for name in race}
+        for _ in range(turns):
+            for name, play in race.items():
+                times[name].append(play())
+        found = {name: statistics.median(seconds) for name, seconds in times.items()}
+        return {"model": model, "method": method, "chosen": racers["auto"].mode, **_told(found, racers)}
+
+
+def _told(found: dict[str, float], racers: dict[str, Timed]) -> dict[str, Any]:
+    """The seconds of each mode; a block that is visited one by one is none."""
+    if not racers["block"].in_blocks:
+        found.pop("block")
+    best = min(seconds for name, seconds in found.items() if name not in ("auto", "plain"))
+    return {**found, "behind_best": found["auto"] / best - 1}
+
+
+def _plain_rounds(stack: ExitStack, spec: Spec) -> Callable[[], float]:
+    loop = stack.enter_context(Plain(Workload("", "", to_table(spec), 1).material()))
+    played = 0
+
+    def play() -> float:
+        nonlocal played
+        seconds, _ = loop.run(played, 1)
+        played += 1
+        return seconds
+
+    return play
