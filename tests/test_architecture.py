@@ -50,7 +50,6 @@ ALLOWED = {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "loop", "runs"),
         "report",
     },
-    "picture": {"core", "config", "catalogues", "spec", "report"},
     "__init__": {"core", "runs", "spec"},
 }
 

@@ -132,7 +132,7 @@ def test_rejected_replies_are_told_by_reason(make_run):
     rounds[1]["rejected"].append({"client": 4, "reason": "timed out"})
     text = check(render([run._replace(rounds=rounds)], "x")).text
     for told in (
-        "5 replies were not accepted",
+        "5 replies were rejected",
         "update is not finite",
         "client 3 (4×)",
         "1 to 4",

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from shoal.cli.options import JsonFlag
+from shoal.cli.pictures import PICTURES
 from shoal.core.errors import SpecError
-from shoal.picture import PICTURES
 from shoal.runs.directory import to_json
 from shoal.terminal import show_table, stderr
 

@@ -8,15 +8,19 @@ from typing import Annotated
 import typer
 
 from shoal.cli.options import JsonFlag, SetOption, SpecFile
+from shoal.core.data import Dataset, Shards
 from shoal.core.errors import SpecError
 from shoal.data import label_matrix
 from shoal.overrides import with_settings
-from shoal.picture import MOST_DRAWN, PICTURES, draw_partition
+from shoal.report.facts import partition_text
 from shoal.report.runs import read_runs
 from shoal.runs.build import deal
 from shoal.runs.directory import to_json
-from shoal.spec import from_table, load_table
+from shoal.runs.evaluation import shown_clients
+from shoal.spec import Spec, from_table, load_table, to_table
 from shoal.terminal import stdout
+
+PICTURES = (".png", ".svg", ".pdf")  # what the name of a picture may end in
 
 
 def partition(
@@ -27,20 +31,33 @@ def partition(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Draw who holds what: a heat map of clients by classes."""
+    """Draw how many samples of each class each client holds; of over 1,000 clients, a sample of them."""
     if out is None and not json:
         raise SpecError("say where to draw the picture with --out picture.png, or ask for --json")
     if out is not None and out.suffix.lower() not in PICTURES:
         raise SpecError(f"--out {out} must end in one of {', '.join(PICTURES)}")
     chosen = from_table(with_settings({} if spec is None else load_table(spec), settings or []))
     dataset, shards = deal(chosen)
-    counts = label_matrix(dataset, shards, range(len(shards) if json else min(len(shards), MOST_DRAWN)))
     if out is not None:
-        draw_partition(counts[:MOST_DRAWN], len(shards), chosen, out)
+        _draw(chosen, dataset, shards, out)
     if json:
+        counts = label_matrix(dataset, shards, range(len(shards)))
         print(to_json({"clients": len(shards), "classes": dataset.classes, "counts": counts.tolist()}))
     else:
         stdout().print(f"Picture: {out}")
+
+
+def _draw(chosen: Spec, dataset: Dataset, shards: Shards, path: Path) -> None:
+    from shoal.report.partition import partition_picture  # matplotlib is slow to import
+
+    clients = shown_clients(chosen, len(shards))
+    title = f"{chosen.task.dataset}, {partition_text(to_table(chosen)['partition'])}"
+    picture = partition_picture(label_matrix(dataset, shards, clients), clients, len(shards), title)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.savefig(path)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be written: {error.strerror}; choose another --out") from None
 
 
 def report(

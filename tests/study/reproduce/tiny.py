@@ -12,7 +12,7 @@ import torch
 from toy import spec
 
 from shoal.report.charts import line_chart
-from shoal.report.series import Curve, Quantity
+from shoal.report.series import Axis, Curve
 from shoal.runs.runner import Result
 from shoal.study.jobs import Job
 from shoal.study.reproduce.experiment import Cell, Experiment, Outcome, Picture, Play, Table, cell
@@ -40,8 +40,8 @@ def performed(play: Play, *, seeds: int, rounds: int = 2) -> Outcome:
     curve = np.array(answers["seed0"]["accuracies"])
     figure = line_chart(
         [Curve("seed 0", 0, 1.0 + np.arange(len(curve)), curve, 0 * curve)],
-        Quantity("Accuracy"),
-        Quantity("Rounds"),
+        Axis("Accuracy"),
+        Axis("Rounds"),
     )
     assert figure is not None
     table = Table("Accuracy", [cell("toy", "final (%)", 75.0, finals), Cell("toy", "nothing", None, None)])

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.report.canvas import WIDTH
 from shoal.report.charts import line_chart
-from shoal.report.series import Quantity, seeds_curve
+from shoal.report.series import Axis, seeds_curve
 from shoal.runs.runner import Result
 from shoal.spec import Spec, from_table
 from shoal.study.arena import CLEAN, attacked, defended, measure
@@ -47,7 +47,7 @@ ATTACKS: Mapping[str, str] = {NONE: CLEAN, FLIPPED: "label_flip", POISONED: "sig
 SHARE = 0.1  # of the clients attack
 OURS = f"{DSVD} is ours, with weights that adapt; {PRINTED} keeps to the paper's equations, layer by layer."
 
-ACCURACY = Quantity("Test accuracy (%)", end=100)
+ACCURACY = Axis("Test accuracy (%)", end=100)
 
 
 class Setting(NamedTuple):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from shoal.report.canvas import WIDTH
 from shoal.report.charts import line_chart
-from shoal.report.series import Curve, Quantity, seeds_curve
+from shoal.report.series import Axis, Curve, seeds_curve
 from shoal.study.reproduce.experiment import Experiment, Outcome, Picture, Play, Table, cell
 from shoal.study.reproduce.fedqp import (
     FEDAVG,
@@ -35,7 +35,7 @@ from shoal.study.reproduce.fedqp import (
     swing,
 )
 
-ACCURACY = Quantity("Test accuracy (%)", end=100)
+ACCURACY = Axis("Test accuracy (%)", end=100)
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 DRAWN = ("p = 0", "p = 0.1", "p = 0.3", "p = 0.5", "p = 0.8", "p = auto")  # more lines hide one another
 
@@ -123,7 +123,7 @@ def _over_p(levels: Mapping[str, list[float]], grid: Sequence[float]) -> Figure:
         seeds_curve("fixed", 0, x, values.T),
         Curve("auto", 1, x[[0, -1]], np.full(2, auto.mean()), np.zeros(2)),
     ]
-    figure = line_chart(curves, ACCURACY, Quantity("p"), WIDTH)
+    figure = line_chart(curves, ACCURACY, Axis("p"), WIDTH)
     assert figure is not None
     return figure
 

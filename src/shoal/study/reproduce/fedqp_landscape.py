@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from shoal.core.key import Key
 from shoal.report.canvas import HEAT, STYLE, WIDTH
 from shoal.report.charts import line_chart
-from shoal.report.series import Quantity, seeds_curve
+from shoal.report.series import Axis, seeds_curve
 from shoal.runs.runner import Result
 from shoal.study.reproduce.experiment import Experiment, Outcome, Picture, Play, Table, cell
 from shoal.study.reproduce.fedqp import (
@@ -165,9 +165,7 @@ def _rising(rises: Mapping[str, Sequence[np.ndarray]]) -> Figure:
         seeds_curve(label, slot, np.array(RADII), np.array(some))
         for slot, (label, some) in enumerate(rises.items())
     ]
-    figure = line_chart(
-        curves, Quantity("Rise of the loss"), Quantity("Radius, in lengths of filters"), WIDTH
-    )
+    figure = line_chart(curves, Axis("Rise of the loss"), Axis("Radius, in lengths of filters"), WIDTH)
     assert figure is not None
     return figure
 

@@ -18,7 +18,7 @@ import torch
 from shoal.report.canvas import WIDTH
 from shoal.report.charts import line_chart
 from shoal.report.heat import heat_map
-from shoal.report.series import Curve, Quantity
+from shoal.report.series import Axis, Curve
 from shoal.runs.runner import Result
 from shoal.spec import Spec, from_table
 from shoal.study.jobs import Job
@@ -119,7 +119,7 @@ def _pictures(found: Mapping[str, Sequence[Mapping[str, Any]]], epochs: int) -> 
         Curve(f"model {name}", place, x, losses[:, place], np.zeros(len(x)))
         for place, name in enumerate(CLASSES)
     ]
-    lines = line_chart(curves, Quantity("Training loss of the best particle"), Quantity("Epochs"), WIDTH)
+    lines = line_chart(curves, Axis("Training loss of the best particle"), Axis("Epochs"), WIDTH)
     assert lines is not None
     told = f"Start in {OURS} loss, seed 0."
     return [

@@ -16,7 +16,7 @@ import torch
 
 from shoal.report.canvas import WIDTH
 from shoal.report.charts import line_chart
-from shoal.report.series import Curve, Quantity
+from shoal.report.series import Axis, Curve
 from shoal.runs.build import load_dataset
 from shoal.runs.runner import Result
 from shoal.spec import Spec, TaskSpec, from_table
@@ -171,7 +171,7 @@ def figure7(play: Play, *, epochs: int, begin: int, seeds: int, points: int = 10
         for label, w2 in zip(plan, GRID, strict=True)
     ]
     curves = [_curve(label, slot, a, epochs, begin) for slot, (label, a) in enumerate(found.items())]
-    figure = line_chart(curves, Quantity("Test MSE"), Quantity("Epochs"), 1.3 * WIDTH)
+    figure = line_chart(curves, Axis("Test MSE"), Axis("Epochs"), 1.3 * WIDTH)
     assert figure is not None
     remark = f"w1 = 0, adaptive step size, recorded from epoch {begin:,} on. {_lines(seeds)}"
     return Outcome(
@@ -196,7 +196,7 @@ def figure8(play: Play, *, epochs: int, seeds: int, points: int = 100) -> Outcom
         for label, some in found.items()
     ]
     curves = [_curve(label, slot, a, epochs, 0) for slot, (label, a) in enumerate(found.items())]
-    figure = line_chart(curves, Quantity("Test MSE"), Quantity("Epochs"), 1.3 * WIDTH)
+    figure = line_chart(curves, Axis("Test MSE"), Axis("Epochs"), 1.3 * WIDTH)
     assert figure is not None
     notes = (
         "The paper finds the adaptive step size best of all, and gives no numbers. Here the lowest test "
