@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shoal.report.blocks import Grid, TableCell, document, toml
+from shoal.report.blocks import PageTable, TableCell, document, toml
 from shoal.report.shades import Heat, Shade
 from shoal.report.table import NOTHING
 
@@ -115,16 +115,16 @@ def arena_page(title: str, facts: Mapping[str, str], cells: Cells, settings: Map
         "Arena",
         facts,
         None,
-        heats=[(heat, _grid(heat)) for heat in heats(cells)],
+        heats=[(heat, _page_table(heat)) for heat in heats(cells)],
         repeated=any(cell["std"] for cell in cells),
         settings=toml(settings),
     )
 
 
-def _grid(heat: Heat) -> Grid:
+def _page_table(heat: Heat) -> PageTable:
     head = [TableCell(column.replace("_", " "), "heat") for column in heat.columns]
     rows = [
         [TableCell(defence, "text"), *(TableCell(shade.text, "heat", depth=shade.depth) for shade in shades)]
         for defence, shades in heat.rows.items()
     ]
-    return Grid([TableCell("Defence", "text"), *head], rows)
+    return PageTable([TableCell("Defence", "text"), *head], rows)

@@ -46,7 +46,7 @@ class TableCell(NamedTuple):
     depth: float | None = None  # of its colour in a heat map, from 0 to 1
 
 
-class Grid(NamedTuple):
+class PageTable(NamedTuple):
     """A table on a page."""
 
     head: Sequence[TableCell]

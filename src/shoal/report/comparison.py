@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shoal.report.blocks import Badge, Gallery, Grid, Sketch, TableCell, document, gallery, toml
+from shoal.report.blocks import Badge, Gallery, PageTable, Sketch, TableCell, document, gallery, toml
 from shoal.report.charts import MOST_BANDS, final_chart, metric_chart
 from shoal.report.facts import progress, sample_text, shared_facts
 from shoal.report.runs import RunView, flatten, number, settings_of, varying
@@ -49,14 +49,14 @@ def comparison_page(runs: Sequence[RunView], title: str) -> str:
     )
 
 
-def _results(rows: Sequence[Row], marked: Mapping[str, Sequence[Mark]]) -> Grid:
+def _results(rows: Sequence[Row], marked: Mapping[str, Sequence[Mark]]) -> PageTable:
     lines = []
     for place, row in enumerate(rows):
         seeds = str(row.seeds) if row.finished == row.seeds else f"{row.finished} of {row.seeds}"
         cells = [TableCell(stat_text(name, row.stat(name)), marked[name][place]) for name in marked]
         lines.append([TableCell(row.label, "text name", place), TableCell(seeds), *cells])
     titles = (COLUMNS[name].title for name in marked)
-    return Grid([TableCell("Label", "text"), TableCell("Seeds"), *map(TableCell, titles)], lines)
+    return PageTable([TableCell("Label", "text"), TableCell("Seeds"), *map(TableCell, titles)], lines)
 
 
 def _charts(runs: Sequence[RunView]) -> dict[str, Gallery]:
@@ -114,7 +114,7 @@ def _settings(runs: Sequence[RunView], labels: Sequence[str]) -> tuple[str, str]
     return shared, "\n\n\n".join(own) if len(labels) > 1 else ""
 
 
-def _every_run(runs: Sequence[RunView], labels: Sequence[str]) -> Grid:
+def _every_run(runs: Sequence[RunView], labels: Sequence[str]) -> PageTable:
     final = "final_mse" if is_regression(runs) else "final_accuracy"
     head = ("Seed", "State", COLUMNS[final].title, "Sent up", "Sent down", "Time")
     lines = []
@@ -133,4 +133,4 @@ def _every_run(runs: Sequence[RunView], labels: Sequence[str]) -> Grid:
             ]
         )
     cells = [TableCell("Label", "text"), *map(TableCell, head), TableCell("Weights (SHA-256)", "text")]
-    return Grid(cells, lines)
+    return PageTable(cells, lines)

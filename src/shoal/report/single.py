@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.report.blocks import Badge, Gallery, Grid, Sketch, TableCell, Tile, document, gallery, toml
+from shoal.report.blocks import Badge, Gallery, PageTable, Sketch, TableCell, Tile, document, gallery, toml
 from shoal.report.charts import fairness_chart, histogram_chart, metric_chart, metrics_chart
 from shoal.report.facts import facts, population, progress, sample_text
 from shoal.report.runs import RunView, flatten, number
@@ -45,7 +45,7 @@ class Rejected(NamedTuple):
     """The section on rejected replies."""
 
     replies: int
-    reasons: Grid
+    reasons: PageTable
     left_out: int  # reasons that are too rare for the table
     charts: Gallery | None
 
@@ -170,7 +170,7 @@ def _rejected(run: RunView) -> Rejected | None:
     bars = Sketch(
         lambda width: histogram_chart(histogram, "Rounds", "Replies", width), "Rejected in each round"
     )
-    return Rejected(len(found), Grid(head, rows), len(reasons) - len(rows), gallery([bars]))
+    return Rejected(len(found), PageTable(head, rows), len(reasons) - len(rows), gallery([bars]))
 
 
 def _reason(entries: Sequence[Rejection]) -> list[TableCell]:
@@ -186,7 +186,7 @@ def _reason(entries: Sequence[Rejection]) -> list[TableCell]:
     ]
 
 
-def _summary(run: RunView) -> Grid:
+def _summary(run: RunView) -> PageTable:
     """The numbers of the summary that stand nowhere else on the page, hashes first."""
     rest = {k: v for k, v in run.summary.items() if k not in _TOLD and isinstance(v, str | int | float)}
     order = sorted(rest, key=lambda name: (not name.endswith("sha256"), name))
@@ -195,7 +195,7 @@ def _summary(run: RunView) -> Grid:
         [TableCell(name, "text"), TableCell(_plain(rest[k]), "text long")]
         for k, name in zip(order, names, strict=True)
     ]
-    return Grid([TableCell("Name", "text"), TableCell("Value", "text")], rows)
+    return PageTable([TableCell("Name", "text"), TableCell("Value", "text")], rows)
 
 
 def _plain(value: str | int | float) -> str:

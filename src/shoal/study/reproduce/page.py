@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shoal.report.blocks import Badge, Grid, TableCell, card, document, toml
+from shoal.report.blocks import Badge, PageTable, TableCell, card, document, toml
 from shoal.report.runs import brief, flatten, varying
 from shoal.report.table import human_seconds
 from shoal.spec import to_table
@@ -17,7 +17,7 @@ class TableSection(NamedTuple):
     """A table of the outcome, as the template shows it."""
 
     title: str
-    grid: Grid
+    cells: PageTable
     remark: str
     narrow: bool = False
 
@@ -49,15 +49,15 @@ def page(performed: Experiment, outcome: Outcome, result: Mapping[str, Any], job
 def _table(shown: Table) -> TableSection:
     if shown.beside is not None:
         head, lines = shown.beside
-        grid = Grid(_line(head), [_line(line) for line in lines])
-        return TableSection(f"{shown.title}: {shown.columns[0]}", grid, shown.remark, narrow=True)
+        cells = PageTable(_line(head), [_line(line) for line in lines])
+        return TableSection(f"{shown.title}: {shown.columns[0]}", cells, shown.remark, narrow=True)
     rows = []
     for row in shown.rows:
         found = [shown.find(row, column) for column in shown.columns]
         rows.append([TableCell(row, "text"), *(_cell(shown, cell) for cell in found)])
     legend = "Our number; below it the paper's." if shown.compares else ""
-    grid = Grid(_line([shown.corner, *shown.columns]), rows)
-    return TableSection(shown.title, grid, f"{legend} {shown.remark}".strip())
+    cells = PageTable(_line([shown.corner, *shown.columns]), rows)
+    return TableSection(shown.title, cells, f"{legend} {shown.remark}".strip())
 
 
 def _line(texts: Sequence[str]) -> list[TableCell]:
