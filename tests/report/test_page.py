@@ -82,6 +82,12 @@ def test_the_page_of_one_run(make_run):
     assert 'dataset = "mnist5k"' in text
 
 
+def test_units_of_the_numbers_on_top_are_small(make_run):
+    page = render([make_run()], "x")
+    assert "40.00 <small>%</small>" in page
+    assert "small&gt;" not in page
+
+
 def test_the_maximum_is_told_with_its_round(make_run):
     run = make_run(summary={"final_accuracy": 0.4, "max_accuracy": 0.1 * 3})
     rounds = [{**row, "accuracy": 0.1 * 3 if row["round"] in (2, 3) else 0.1} for row in run.rounds]
