@@ -51,7 +51,6 @@ ALLOWED = {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),
         *("runs", "report"),
     },
-    "picture": {"core", "config", "catalogues", "spec", "report"},
     "__init__": {"core", "runs", "spec"},
 }
 

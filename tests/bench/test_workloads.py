@@ -1,9 +1,12 @@
 """The catalogue holds what it says, and every contestant would do the same work."""
 
+from dataclasses import replace
+
 import pytest
 from bench.tiny import tiny
 from torch import nn
 
+from shoal.bench.contestant import shoal as shoal_contestant
 from shoal.bench.partitions import PowerLaw
 from shoal.bench.workloads import GROUPS, WORKLOADS, named
 from shoal.core.errors import SpecError
@@ -51,6 +54,25 @@ def test_nothing_is_timed_but_training(workload):
     spec = workload.spec
     assert (spec.evaluate.every, spec.evaluate.clients, spec.checkpoint.every) == (0, 0, 0)
     assert spec.rounds == workload.rounds
+
+
+def test_a_million_clients_are_timed_with_their_directory(tmp_path, monkeypatch):
+    assert {workload.name for workload in WORKLOADS.values() if workload.directory} == set(GROUPS["million"])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    written = []
+
+    def serve(stretch, rounds):
+        for turn in range(2):
+            seconds, samples = stretch(turn * rounds, rounds)
+            written.append({path.name for path in tmp_path.rglob("*") if path.is_file()})
+            assert seconds > 0
+            assert samples == 2 * rounds * 4 * 40
+
+    for directory in (False, True):
+        shoal_contestant(replace(tiny(), directory=directory), serve)
+    whole = {"spec.toml", "rounds.jsonl", "model.safetensors", "summary.json", "report.html", "latest.json"}
+    assert written[:2] == [{"spec.toml", "rounds.jsonl"}] * 2
+    assert written[2:] == [whole | {f"progress-{rounds}.safetensors"} for rounds in (2, 4)]
 
 
 def test_settings_of_the_published_workloads():

@@ -256,6 +256,15 @@ def test_label_matrix(toy, labelled):
     assert label_matrix(regression, Iid(2).split(regression, KEY), [0, 1]).tolist() == [[5], [5]]
 
 
+@pytest.mark.parametrize("partition", [Synthetic(50, samples=7), Dirichlet(50, 0.1)])
+def test_label_matrix_in_pieces(partition, toy, monkeypatch):
+    monkeypatch.setattr("shoal.data.shards._TOGETHER", 8)
+    shards = partition.split(toy, KEY)
+    expected = [np.bincount(toy.y_train.numpy()[shards.indices(i)], minlength=10) for i in range(50)]
+    assert np.array_equal(label_matrix(toy, shards, range(50)), expected)
+    assert label_matrix(toy, shards, []).shape == (0, 10)
+
+
 @pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards", "one_class", "quantity", "unseen"])
 def test_sixty_thousand_samples_are_dealt_at_once(kind, labelled):
     dataset = labelled(labels_of([6000] * 10))

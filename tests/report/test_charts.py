@@ -1,30 +1,19 @@
 from __future__ import annotations
 
-import io
-import xml.etree.ElementTree as ET
-
 import matplotlib
 import numpy as np
 import pytest
+from report.svg_texts import texts
 
-from shoal.core.errors import SpecError
 from shoal.report.canvas import COLOURS, look, spread_apart, svg
 from shoal.report.charts import (
-    bar_chart,
     fairness_chart,
     final_chart,
+    histogram_chart,
     metric_chart,
     metrics_chart,
-    partition_picture,
 )
-from shoal.report.series import Quantity
-
-
-def texts(figure) -> list[str]:
-    """The texts of a figure, by way of its SVG, which must be XML."""
-    root = ET.fromstring(svg(figure, "test"))
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    return ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
+from shoal.report.series import Axis, Histogram
 
 
 @pytest.mark.parametrize(
@@ -52,7 +41,7 @@ def test_nothing_to_show_is_no_chart(make_run):
     nulls = make_run()._replace(rounds=[{"round": 1, "accuracy": None, "seconds": None}])
     for empty in (run, nulls):
         assert metric_chart([empty], "accuracy") is None
-        assert metrics_chart(empty, {"loss": "Test"}, Quantity("Loss")) is None
+        assert metrics_chart(empty, {"loss": "Test"}, Axis("Loss")) is None
         assert fairness_chart(empty) is None
     assert final_chart([run], "final_accuracy") is None
 
@@ -72,7 +61,7 @@ def test_errors_over_decades_are_on_a_log_scale(regression):
 
 def test_scores_are_never_on_a_log_scale(make_run):
     run = make_run()._replace(rounds=[{"round": r, "f1": 0.001 * 10**r} for r in (1, 2)])
-    figure = metrics_chart(run, {"f1": "F1"}, Quantity("Score", end=1))
+    figure = metrics_chart(run, {"f1": "F1"}, Axis("Score", end=1))
     assert figure.axes[0].get_yscale() == "linear"
     assert metric_chart([run], "f1").axes[0].get_yscale() == "linear"
 
@@ -129,8 +118,24 @@ def test_texts_stay_texts_and_no_date_is_written(make_run):
     assert "Matplotlib" not in text
 
 
-def test_bars_of_nothing(make_run):
-    assert texts(bar_chart(np.zeros(3, np.int64), "Rounds", "Replies"))
+def test_bars_of_nothing():
+    assert texts(histogram_chart(Histogram(np.zeros(3, np.int64), np.arange(4)), "Rounds", "Replies"))
+
+
+def test_a_bar_that_dwarfs_the_others_is_on_a_log_scale():
+    uneven = Histogram(np.array([999_000, 1000, 0, 2]), np.arange(5))
+    shown = texts(histogram_chart(uneven, "Rounds", "Clients"))
+    assert {"Clients, log scale", "1,000,000", "1"} <= set(shown)
+    even = Histogram(np.array([30, 1]), np.arange(3))
+    assert "Clients" in texts(histogram_chart(even, "Rounds", "Clients"))
+
+
+def test_many_bars_are_one_shape():
+    few, many = (
+        histogram_chart(Histogram(np.ones(n, np.int64), np.arange(n + 1)), "x", "y") for n in (9, 5000)
+    )
+    assert len(few.axes[0].patches) == 9
+    assert len(many.axes[0].patches) == 1
 
 
 def test_places_are_spread_around_where_they_were():
@@ -138,39 +143,3 @@ def test_places_are_spread_around_where_they_were():
     assert spread_apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
     assert spread_apart([1.0, 1.0, 0.99], 0.1) == pytest.approx([0.9, 1.0, 0.8])
     assert spread_apart([0.0, 0.05], 0.2) == pytest.approx([0.0, 0.2])
-
-
-@pytest.mark.parametrize(("clients", "classes"), [(4, 2), (1, 1), (100, 10), (1000, 100)])
-def test_partition_pictures_of_all_sizes(clients, classes):
-    counts = np.arange(clients * classes).reshape(clients, classes) % 37
-    figure = partition_picture(counts, [], "mnist5k, dirichlet (beta = 0.1)")
-    out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=60)
-    assert out.getvalue().startswith(b"\x89PNG")
-    shown = [text.get_text() for text in figure.axes[0].texts]
-    assert len(shown) == (np.count_nonzero(counts) if clients <= 16 else 0)
-
-
-def test_a_partition_picture_says_what_it_shows():
-    counts = np.array([[120, 0], [3, 88], [40, 41], [0, 5000]])
-    shown = texts(partition_picture(counts, ["healthy", "ill"], "heart"))
-    assert {"healthy", "ill", "Client", "Class", "4 clients, 2 classes, 5,292 samples", "5,000"} <= set(shown)
-    assert any("square-root" in text for text in shown)
-    assert "0" not in [text.get_text() for text in partition_picture(counts, [], "heart").axes[0].texts]
-
-
-def test_a_partition_in_which_nobody_holds_anything():
-    assert texts(partition_picture(np.zeros((4, 2), np.int64), [], "empty"))
-
-
-@pytest.mark.parametrize(
-    ("counts", "names", "told"),
-    [
-        (np.zeros((4, 0)), [], "no classes"),
-        (np.zeros(4), [], "shape"),
-        (np.ones((4, 2), np.int64), ["one"], "each of the 2 classes, got 1"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(counts, names, told):
-    with pytest.raises(SpecError, match=told):
-        partition_picture(counts, names, "x")

@@ -82,6 +82,12 @@ def test_the_page_of_one_run(make_run):
     assert 'dataset = "mnist5k"' in text
 
 
+def test_units_of_the_numbers_on_top_are_small(make_run):
+    page = render([make_run()], "x")
+    assert "40.00 <small>%</small>" in page
+    assert "small&gt;" not in page
+
+
 def test_the_maximum_is_told_with_its_round(make_run):
     run = make_run(summary={"final_accuracy": 0.4, "max_accuracy": 0.1 * 3})
     rounds = [{**row, "accuracy": 0.1 * 3 if row["round"] in (2, 3) else 0.1} for row in run.rounds]
@@ -132,7 +138,7 @@ def test_rejected_replies_are_told_by_reason(make_run):
     rounds[1]["rejected"].append({"client": 4, "reason": "timed out"})
     text = check(render([run._replace(rounds=rounds)], "x")).text
     for told in (
-        "5 replies were not accepted",
+        "5 replies were rejected",
         "update is not finite",
         "client 3 (4×)",
         "1 to 4",

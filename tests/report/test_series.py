@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from shoal.report.series import (
@@ -9,6 +8,7 @@ from shoal.report.series import (
     metric_curves,
     own_metrics,
     participation,
+    participation_histogram,
     rejections,
     total,
 )
@@ -67,9 +67,29 @@ def test_participation_counts_those_who_never_came(make_run):
     run = make_run()._replace(
         rounds=[{"round": 1, "cohort": [3, 1]}, {"round": 2, "cohort": [3]}, {"round": 3}]
     )
-    assert participation(run, 4).tolist() == [2, 1, 0, 0]
-    assert participation(run).tolist() == [2, 1]
-    assert participation(run, 4).dtype == np.int64
+    rounds = participation(run)
+    assert rounds == {"3": 2, "1": 1}
+    histogram = participation_histogram(rounds, 10**6)
+    assert histogram.heights.tolist() == [10**6 - 2, 1, 1]
+    assert histogram.edges.tolist() == [0, 1, 2, 3]
+    assert participation_histogram(rounds, None).heights.tolist() == [1, 1]
+    assert participation_histogram(rounds, None).edges.tolist() == [1, 2, 3]
+
+
+def test_even_participation_has_no_histogram():
+    assert participation_histogram({}, None) is None
+    assert participation_histogram({}, 5) is None
+    assert participation_histogram({"0": 3, "1": 3}, 2) is None
+
+
+def test_a_histogram_has_few_bins_and_counts_everybody():
+    times = {str(client): 70 + client % 95 for client in range(1000)}
+    heights, edges = participation_histogram(times, 1000)
+    assert len(heights) <= 40
+    assert heights.sum() == 1000
+    assert (edges[0], edges[1] - edges[0]) == (70, 3)
+    assert edges[-1] > 164
+    assert heights[0] == sum(count < 73 for count in times.values())
 
 
 def test_own_metrics_are_the_other_numbers(make_run):

@@ -27,8 +27,8 @@ from shoal.bench.usage import Meter, used
 from shoal.bench.workloads import Workload, named
 from shoal.loop import advance, start
 from shoal.runs.directory import RunDirectory
-from shoal.runs.record import as_record
-from shoal.runs.runner import closing, one_thread
+from shoal.runs.record import Record, as_record
+from shoal.runs.runner import closing, conclude, one_thread, save
 from shoal.spec import EngineSpec, from_table, to_table
 
 UNJUDGED = {"accuracy": None, "loss": None}  # as in a round without an evaluation
@@ -42,23 +42,31 @@ def plain(workload: Workload, serve: Serve) -> None:
 
 
 def shoal(workload: Workload, serve: Serve, **engine: Any) -> None:
-    """Shoal as `shoal run` runs it, but for evaluation: rounds, and a line of the record for each."""
+    """Shoal as `shoal run` runs it, but for evaluation: rounds, and a line of the record for each.
+
+    Where the workload asks for the run directory, a stretch ends as a run does: with a checkpoint, the model,
+    the summary and the report.
+    """
     table = to_table(workload.spec)
     spec = from_table({**table, "engine": {**table["engine"], **engine}})
     with one_thread(), closing(spec) as setup, tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(Path(folder) / "run", setup.spec)
-        progress, epochs = start(setup.federation), workload.local.epochs
+        progress, records, epochs = start(setup.federation), list[Record](), workload.local.epochs
 
         def run(first: int, rounds: int) -> tuple[float, int]:
             nonlocal progress
-            cohorts, started = [], time.perf_counter()
+            started, saved = time.perf_counter(), progress.accepted
             for _ in range(rounds):
                 begun = time.perf_counter()
                 progress, done = advance(setup.federation, progress)
                 seconds = time.perf_counter() - begun
-                directory.append_round(as_record(progress.round, UNJUDGED, done, seconds))
-                cohorts.append(done.cohort)
+                records.append(as_record(progress.round, UNJUDGED, done, seconds))
+                directory.append_round(records[-1])
+            if workload.directory:
+                save(setup, directory, progress, saved)
+                conclude(setup, progress, records, directory, report=True)
             seconds = time.perf_counter() - started
+            cohorts = (record["cohort"] for record in records[-rounds:])
             counts = (setup.shards.count(client) for cohort in cohorts for client in cohort)
             return seconds, epochs * sum(counts)
 

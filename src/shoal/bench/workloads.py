@@ -49,6 +49,7 @@ class Workload:
     summary: str
     table: Mapping[str, Any]
     rounds: int
+    directory: bool = False  # whether Shoal writes checkpoint, model, summary and report after each stretch
 
     @cached_property
     def spec(self) -> Spec:
@@ -115,7 +116,8 @@ def _million(name: str, clients: int) -> Workload:
     table = _fedavg(
         _MLP, {"kind": "synthetic", "clients": clients, "samples": 50}, 50, {"batch": 10, "lr": 0.05}
     )
-    return Workload(name, f"mlp with {clients:,} clients of 50 digits, 50 a round", table, rounds=10)
+    told = f"mlp with {clients:,} clients of 50 digits, 50 a round, and the run directory with its report"
+    return Workload(name, told, table, rounds=10, directory=True)
 
 
 _ALL = (

@@ -2,48 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from shoal.cli.options import JsonFlag, loading
+from shoal.cli.pictures import PICTURES
 from shoal.core.errors import SpecError
+
+TABLES = ("methods", "modes")  # that are no workloads
 
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Workloads; without any, all of them.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Workloads; without any, all of them. Or one of: methods (every method beside FedAvg), "
+            "modes (every model in every mode of the local engine).",
+        ),
     ] = None,
     pairs: Annotated[int, typer.Option(help="How often each contestant has its turn.")] = 7,
     chart: Annotated[Path | None, typer.Option(metavar="PICTURE.png", help="Draw the ratios.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Measure throughput beside a plain PyTorch loop, and beside peers where they are installed."""
-    with loading():
-        from shoal.bench import measure as bench
-        from shoal.bench.workloads import WORKLOADS
-        from shoal.picture import PICTURES
-        from shoal.runs.directory import to_json
-        from shoal.terminal import show_table, stderr
-
+    tables = [name for name in names or [] if name in TABLES]
+    if tables and (len(names or []) > 1 or chart is not None):
+        raise SpecError(f"bench {tables[0]} stands alone, and has no --chart; give it neither")
     if chart is not None and chart.suffix.lower() not in PICTURES:
         raise SpecError(f"--chart {chart} must end in one of {', '.join(PICTURES)}")
-    with stderr().status("") as status:
-        rows = bench.measure(
-            names or list(WORKLOADS), pairs, watcher=lambda w, c, t: status.update(f"{w}: {c}, turn {t}")
-        )
-    if chart is not None:
-        bench.chart(rows).savefig(chart)
+    with loading():
+        from shoal.runs.directory import to_json
+        from shoal.terminal import show_table
+
+    rows = _table(tables[0]) if tables else _workloads(names or [], pairs, chart)
     if json:
         print(to_json(rows))
         return
-    head = ["Workload", "Contestant", "Samples/s", "s/round", "Peak MB", "x plain"]
-    formats = {
-        "client_samples_per_second": ",.0f",
-        "seconds_per_round": ".4f",
-        "peak_rss_mb": ",.0f",
-        "ratio_to_plain": ".2f",
-    }
-    shown = [[row["workload"], row["peer"], *(format(row[k], f) for k, f in formats.items())] for row in rows]
+    columns = COLUMNS[tables[0] if tables else "workloads"]
+    head = [title for title, _ in columns.values()]
+    shown = [[_told(row.get(name), form) for name, (_, form) in columns.items()] for row in rows]
     show_table("Medians; ratios of turns taken side by side", head, shown)
+
+
+COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "workloads": {
+        "workload": ("Workload", ""),
+        "peer": ("Contestant", ""),
+        "client_samples_per_second": ("Samples/s", ",.0f"),
+        "seconds_per_round": ("s/round", ".4f"),
+        "peak_rss_mb": ("Peak MB", ",.0f"),
+        "ratio_to_plain": ("x plain", ".2f"),
+    },
+    "methods": {
+        "model": ("Model", ""),
+        "method": ("Method", ""),
+        "mode": ("Mode", ""),
+        "seconds_per_round": ("s/round", ".4f"),
+        "ratio_to_fedavg": ("x fedavg", ".2f"),
+    },
+    "modes": {
+        "model": ("Model", ""),
+        "method": ("Method", ""),
+        "chosen": ("auto takes", ""),
+        "auto": ("auto", ".4f"),
+        "serial": ("serial", ".4f"),
+        "block": ("block", ".4f"),
+        "workers": ("workers", ".4f"),
+        "plain": ("plain loop", ".4f"),
+        "behind_best": ("behind the best", "+.0%"),
+    },
+}
+
+
+def _told(value: Any, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _table(name: str) -> list[dict[str, Any]]:
+    from shoal.bench import methods, modes
+    from shoal.terminal import stderr
+
+    measure = methods.measure if name == "methods" else modes.measure
+    with stderr().status("") as status:
+        return measure(watcher=lambda model, method: status.update(f"{model}: {method}"))
+
+
+def _workloads(names: Sequence[str], pairs: int, chart: Path | None) -> list[dict[str, Any]]:
+    from shoal.bench import measure
+    from shoal.bench.workloads import WORKLOADS
+    from shoal.terminal import stderr
+
+    with stderr().status("") as status:
+        rows = measure.measure(
+            names or list(WORKLOADS), pairs, watcher=lambda w, c, t: status.update(f"{w}: {c}, turn {t}")
+        )
+    if chart is not None:
+        measure.chart(rows).savefig(chart)
+    return rows

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shoal.cli.options import JsonFlag, SetOption, SpecFile, loading
 from shoal.core.errors import SpecError
+
+if TYPE_CHECKING:
+    from shoal.core.data import Dataset, Shards
+    from shoal.spec import Spec
+
+PICTURES = (".png", ".svg", ".pdf")  # what the name of a picture may end in
 
 
 def partition(
@@ -20,11 +26,10 @@ def partition(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Draw how many samples of each class every client holds, as a heat map."""
+    """Draw how many samples of each class each client holds; of over 1,000 clients, a sample of them."""
     with loading():
         from shoal.data import label_matrix
         from shoal.overrides import with_settings
-        from shoal.picture import MOST_DRAWN, PICTURES, draw_partition
         from shoal.runs.build import deal
         from shoal.runs.directory import to_json
         from shoal.spec import from_table, load_table
@@ -36,13 +41,30 @@ def partition(
         raise SpecError(f"--out {out} must end in one of {', '.join(PICTURES)}")
     chosen = from_table(with_settings({} if spec is None else load_table(spec), settings or []))
     dataset, shards = deal(chosen)
-    counts = label_matrix(dataset, shards, range(len(shards) if json else min(len(shards), MOST_DRAWN)))
     if out is not None:
-        draw_partition(counts[:MOST_DRAWN], len(shards), chosen, out)
+        _draw(chosen, dataset, shards, out)
     if json:
+        counts = label_matrix(dataset, shards, range(len(shards)))
         print(to_json({"clients": len(shards), "classes": dataset.classes, "counts": counts.tolist()}))
     else:
         stdout().print(f"Picture: {out}")
+
+
+def _draw(chosen: Spec, dataset: Dataset, shards: Shards, path: Path) -> None:
+    from shoal.data import label_matrix
+    from shoal.report.facts import partition_text
+    from shoal.report.partition import partition_picture
+    from shoal.runs.evaluation import shown_clients
+    from shoal.spec import to_table
+
+    clients = shown_clients(chosen, len(shards))
+    title = f"{chosen.task.dataset}, {partition_text(to_table(chosen)['partition'])}"
+    picture = partition_picture(label_matrix(dataset, shards, clients), clients, len(shards), title)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.savefig(path)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be written: {error.strerror}; choose another --out") from None
 
 
 def report(

@@ -70,7 +70,7 @@ class Attack(ABC):  # noqa: B024  # each attack overrides the half it needs
                 "raise it, or name attackers"
             )
         picked = key.numpy().choice(population, count, replace=False, shuffle=False)
-        return frozenset(int(client) for client in picked)
+        return frozenset(picked.tolist())
 
     def active(self, round: int) -> bool:
         """Whether attackers attack in this round, counted from 0."""

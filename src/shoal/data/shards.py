@@ -11,6 +11,8 @@ from shoal.core.data import Dataset, Shards
 from shoal.core.key import Key
 from shoal.kernels.philox import fold_many, integers
 
+_TOGETHER = 10_000  # clients whose labels are counted at once: enough to be fast, few enough for memory
+
 
 @dataclass(frozen=True, eq=False)
 class DealtShards(Shards):
@@ -86,6 +88,10 @@ class DrawnShards(Shards):
         _check(client, self.clients)
         return self.samples
 
+    def counts(self, clients: Sequence[int]) -> list[int]:
+        """See `Shards`; without a look at the clients."""
+        return [self.samples] * len(clients)
+
 
 def label_matrix(dataset: Dataset, shards: Shards, clients: Sequence[int]) -> np.ndarray:
     """[len(clients), classes] int64: how many samples of each class each client holds.
@@ -93,11 +99,14 @@ def label_matrix(dataset: Dataset, shards: Shards, clients: Sequence[int]) -> np
     A regression has no classes: its one column counts all samples.
     """
     if not dataset.classes:
-        return np.array([[shards.count(client)] for client in clients], np.int64)
-    counts = np.zeros((len(clients), dataset.classes), np.int64)
-    labels = dataset.y_train.cpu().numpy()
-    for row, client in enumerate(clients):
-        counts[row] = np.bincount(labels[shards.indices(client)], minlength=dataset.classes)
+        return np.array(shards.counts(clients), np.int64)[:, None]
+    classes, labels = dataset.classes, dataset.y_train.cpu().numpy()
+    counts = np.zeros((len(clients), classes), np.int64)
+    for first in range(0, len(clients), _TOGETHER):
+        rows, held = shards.many(clients[first : first + _TOGETHER])
+        places = np.repeat(np.arange(len(held)) * classes, held) + labels[rows]  # in the flattened matrix
+        found = np.bincount(places, minlength=len(held) * classes)
+        counts[first : first + len(held)] = found.reshape(-1, classes)
     return counts
 
 

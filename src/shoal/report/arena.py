@@ -1,4 +1,4 @@
-"""An arena as heat maps of defences by attacks. Deep colours are good in all of them."""
+"""The page of an arena: heat maps of defences by attacks. A deep colour is a good result in all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shoal.report.blocks import Cell, document, folded, heading, note, table, toml
+from shoal.report.blocks import PageTable, TableCell, document, toml
 from shoal.report.shades import Heat, Shade
 from shoal.report.table import NOTHING
 
@@ -14,10 +14,10 @@ Cells = Sequence[Mapping[str, Any]]  # see `shoal.study.arena.cells`
 HARM = "mean under attack"
 
 
-class Face(NamedTuple):
-    """A number of every cell, and the worst and the best that it can be; None: that it was."""
+class HeatMetric(NamedTuple):
+    """A metric that has a heat map. Without `worst` or `best`, its scale ends at the numbers found."""
 
-    field: str
+    field: str  # its name in a cell
     title: str
     remark: str
     worst: float | None = None
@@ -25,25 +25,37 @@ class Face(NamedTuple):
     percent: bool = True
 
 
-FACES = (
-    Face(
+HEAT_METRICS = (
+    HeatMetric(
         "accuracy",
         "Accuracy (%)",
-        "After the last round, on the whole test set. The mean is over attacks that want nothing but harm.",
+        "After the last round, on the whole test set. The mean is over untargeted attacks.",
     ),
-    Face("attack_success", "Success of targeted attacks (%)", "How often they have their way.", 1, 0),
-    Face("tolerance", "Tolerance (%)", "Of the accuracy that the same defence has unattacked.", 0, 1),
-    Face(
+    HeatMetric(
+        "attack_success",
+        "Success of targeted attacks (%)",
+        "How often the global model predicts what the attackers want.",
+        1,
+        0,
+    ),
+    HeatMetric(
+        "tolerance",
+        "Tolerance (%)",
+        "Accuracy under attack, as a share of the accuracy of the same defence without an attack.",
+        0,
+        1,
+    ),
+    HeatMetric(
         "attackers_weight",
         "Weight given to attackers (%)",
-        "Their share of all weights, mean over rounds, for defences that weigh their clients.",
+        "The attackers' share of the aggregation weights, averaged over rounds, where a defence has weights.",
         best=0,
     ),
-    Face(
+    HeatMetric(
         "detection",
         "Detection",
-        "The area under the ROC curve of weight against truth, mean over rounds: "
-        "1 tells attackers from honest clients, 0.5 is blind.",
+        "How well weights tell attackers from honest clients: the area under the ROC curve, averaged over "
+        "rounds. 1 is perfect, 0.5 is chance.",
         0,
         1,
         percent=False,
@@ -52,42 +64,42 @@ FACES = (
 
 
 def heats(cells: Cells) -> list[Heat]:
-    """All heat maps for which there are numbers."""
-    return [heat for face in FACES if (heat := _heat(face, cells))]
+    """The heat maps that have any numbers."""
+    return [heat for metric in HEAT_METRICS if (heat := _heat(metric, cells))]
 
 
-def _heat(face: Face, cells: Cells) -> Heat | None:
-    """Without the rows and columns that have no number."""
+def _heat(metric: HeatMetric, cells: Cells) -> Heat | None:
+    """One heat map, without rows and columns that have no number."""
     known = {
-        (cell["defence"], cell["attack"]): float(cell[face.field])
+        (cell["defence"], cell["attack"]): float(cell[metric.field])
         for cell in cells
-        if cell[face.field] is not None
+        if cell[metric.field] is not None
     }
     if not known:
         return None
     columns = list(dict.fromkeys(attack for _, attack in known))
     lowest, highest = min(known.values()), max(known.values())
-    worst = (highest if face.best == 0 else lowest) if face.worst is None else face.worst
-    best = highest if face.best is None else face.best
-    if face.field == "accuracy" and (means := _means(cells)):
+    worst = (highest if metric.best == 0 else lowest) if metric.worst is None else metric.worst
+    best = highest if metric.best is None else metric.best
+    if metric.field == "accuracy" and (means := _means(cells)):
         known |= {(defence, HARM): mean for defence, mean in means.items()}
         columns.append(HARM)
     rows = {
-        defence: [_shade(face, known.get((defence, attack)), worst, best) for attack in columns]
+        defence: [_shade(metric, known.get((defence, attack)), worst, best) for attack in columns]
         for defence in dict.fromkeys(defence for defence, _ in known)
     }
-    return Heat(face.title, face.remark, columns, rows)
+    return Heat(metric.title, metric.remark, columns, rows)
 
 
-def _shade(face: Face, value: float | None, worst: float, best: float) -> Shade:
+def _shade(metric: HeatMetric, value: float | None, worst: float, best: float) -> Shade:
     if value is None:
         return Shade(NOTHING)
-    text = f"{100 * value:.1f}" if face.percent else f"{value:.2f}"
+    text = f"{100 * value:.1f}" if metric.percent else f"{value:.2f}"
     return Shade(text, (value - worst) / (best - worst) if best != worst else 1.0)
 
 
 def _means(cells: Cells) -> dict[str, float]:
-    """The mean accuracy of each defence over the attacks that want nothing but harm."""
+    """The mean accuracy of each defence over untargeted attacks."""
     harmed: dict[str, list[float]] = {}
     for cell in cells:
         if cell["degradation"] is not None and cell["attack_success"] is None:
@@ -96,16 +108,23 @@ def _means(cells: Cells) -> dict[str, float]:
 
 
 def arena_page(title: str, facts: Mapping[str, str], cells: Cells, settings: Mapping[str, Any]) -> str:
-    """One HTML page without any outside part. `settings` are what all runs share, with dotted keys."""
-    body = []
-    for heat in heats(cells):
-        head = [Cell("Defence", "text"), *(Cell(column.replace("_", " "), "heat") for column in heat.columns)]
-        rows = [
-            [Cell(defence, "text"), *(Cell(shade.text, "heat", depth=shade.depth) for shade in shades)]
-            for defence, shades in heat.rows.items()
-        ]
-        body += [heading(heat.title), table(head, rows), note(heat.remark)]
-    several = any(cell["std"] for cell in cells)
-    body.append(note("All numbers are means over seeds; arena.json has the deviations.") if several else "")
-    body += [heading("Settings"), folded("What all runs share", toml(settings))]
-    return document(title, "Arena", facts, "", body)
+    """One self-contained HTML page. `settings` are those that all runs share, with dotted keys."""
+    return document(
+        "arena.html",
+        title,
+        "Arena",
+        facts,
+        None,
+        heats=[(heat, _page_table(heat)) for heat in heats(cells)],
+        repeated=any(cell["std"] for cell in cells),
+        settings=toml(settings),
+    )
+
+
+def _page_table(heat: Heat) -> PageTable:
+    head = [TableCell(column.replace("_", " "), "heat") for column in heat.columns]
+    rows = [
+        [TableCell(defence, "text"), *(TableCell(shade.text, "heat", depth=shade.depth) for shade in shades)]
+        for defence, shades in heat.rows.items()
+    ]
+    return PageTable([TableCell("Defence", "text"), *head], rows)

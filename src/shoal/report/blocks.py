@@ -1,147 +1,106 @@
-"""The pieces of which a page is made. Whatever comes from a run is escaped here and nowhere else."""
+"""The parts of a page as values, and the templates that turn them into HTML.
+
+All HTML is in templates/. Jinja2 escapes every text that comes from a run.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
-from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from shoal.report.canvas import COLOURS, GRID, INK, MUTED, SMALL, WIDTH, svg
 from shoal.report.shades import colours
 
-# A page gives these colours names, so that its dark theme can have others.
+# The style sheet names these colours, so that the dark theme can replace them.
 _NAMED = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {c: f"--line-{i}" for i, c in enumerate(COLOURS)}
 
 
+class Badge(NamedTuple):
+    """A short text beside the kind of the page, such as `finished`."""
+
+    text: str
+    kind: Literal["good", "warn"]
+
+
 class Tile(NamedTuple):
-    """A number worth a place at the top of a page."""
+    """A number at the top of a page; `more` stands below it."""
 
     name: str
     value: str
     more: str = ""
 
 
-class Cell(NamedTuple):
-    """A cell of a table; `kind` is a class of the style sheet, `slot` gives a dot its colour.
-
-    `more` stands below the text, smaller.
-    """
+class TableCell(NamedTuple):
+    """A cell of a table on a page."""
 
     text: str
-    kind: str = ""
-    slot: int | None = None
-    more: str = ""
+    kind: str = ""  # classes of the style sheet
+    slot: int | None = None  # gives the cell a dot in the colour of the line with this number
+    more: str = ""  # smaller, below the text
     depth: float | None = None  # of its colour in a heat map, from 0 to 1
 
 
-def document(title: str, kind: str, facts: Mapping[str, str], badge: str, body: Sequence[str]) -> str:
-    """The whole page. `badge` and `body` are HTML, the rest is text."""
-    style = files("shoal.report").joinpath("page.css").read_text(encoding="utf-8")
-    told = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts.items() if v)
-    parts = "\n".join(part for part in body if part)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-<p class="kind">{escape(kind)} {badge}</p>
-<h1>{escape(title)}</h1>
-<dl class="facts">{told}</dl>
-</header>
-<main>
-{parts}
-</main>
-<footer>Made by Shoal from the run directories alone; this file needs nothing besides itself.</footer>
-</body>
-</html>
-"""
+class PageTable(NamedTuple):
+    """A table on a page."""
+
+    head: Sequence[TableCell]
+    rows: Sequence[Sequence[TableCell]]
 
 
-def badge(text: str, kind: str) -> str:
-    """A short remark on the state of things, `good` or `warn`."""
-    return f'<span class="badge {kind}">{escape(text)}</span>'
+class Card(NamedTuple):
+    """A chart with its title and a remark."""
+
+    title: str
+    remark: str
+    picture: Markup  # SVG
 
 
-def heading(text: str) -> str:
-    """The title of a section."""
-    return f"<h2>{escape(text)}</h2>"
+class Gallery(NamedTuple):
+    """Charts beside one another: two in a row, or three small ones."""
+
+    cards: Sequence[Card]
+    small: bool
 
 
-def note(text: str) -> str:
-    """A remark under a title."""
-    return f'<p class="note">{escape(text)}</p>'
+class Sketch(NamedTuple):
+    """A chart that is still to be drawn, at the width that a page has for it."""
+
+    draw: Callable[[float], Figure | None]  # None where there is nothing to show
+    title: str
+    remark: str = ""
 
 
-def tiles(entries: Sequence[Tile]) -> str:
-    """A row of numbers. The unit, after the last space of a value, is set smaller."""
-    shown = []
-    for entry in entries:
-        value = re.sub(r"(?<=\d) ([^\d ]+)", r" <small>\1</small>", escape(entry.value))
-        more = f'<div class="more">{escape(entry.more)}</div>'
-        shown.append(
-            f'<div class="tile"><div class="name">{escape(entry.name)}</div>'
-            f'<div class="value">{value}</div>{more}</div>'
-        )
-    return f'<section class="tiles">{"".join(shown)}</section>'
+def gallery(sketches: Sequence[Sketch], *, roomy: bool = False) -> Gallery | None:
+    """The charts that have something to show; None if none has.
+
+    An odd number of them would leave a gap in rows of two, so it makes rows of three; `roomy` forbids that.
+    """
+    drawn = [(sketch, figure) for sketch in sketches if (figure := sketch.draw(WIDTH))]
+    if not drawn:
+        return None
+    small = len(drawn) % 2 == 1 and len(drawn) > 1 and not roomy
+    if small:
+        drawn = [(sketch, figure) for sketch, _ in drawn if (figure := sketch.draw(SMALL))]
+    return Gallery([card(figure, sketch.title, sketch.remark) for sketch, figure in drawn], small)
 
 
-def chart(figure: Figure | None, title: str, remark: str = "") -> str:
-    """A card with a figure; empty where there is no figure."""
-    if figure is None:
-        return ""
+def card(figure: Figure, title: str, remark: str = "") -> Card:
+    """A figure as SVG that can stand in a page beside others, in its colours."""
     picture = svg(figure, title)
     picture = picture[picture.index("<svg") :].strip()
-    # Ids that nothing links to are the same in every figure, and on a page an id must be unique.
+    # An id must be unique on a page. Those that nothing links to are the same in every figure: remove them.
     linked = set(re.findall(r"#([\w.-]+)", picture))
     picture = re.sub(r'(<\w+[^<>]*?) id="([^"]*)"', lambda m: m[0] if m[2] in linked else m[1], picture)
     picture = picture.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1)
     for colour, name in _NAMED.items():
         picture = picture.replace(f": {colour}", f": var({name}, {colour})")
-    below = f"<p>{escape(remark)}</p>" if remark else ""
-    caption = f"<figcaption><strong>{escape(title)}</strong>{below}</figcaption>"
-    return f'<figure class="card">{caption}{picture}</figure>'
-
-
-class Sketch(NamedTuple):
-    """A chart to be drawn at the width for which there is room."""
-
-    draw: Callable[[float], Figure | None]
-    title: str
-    remark: str = ""
-
-
-def gallery(sketches: Sequence[Sketch], *, roomy: bool = False) -> str:
-    """Charts beside one another, in rows of two, or of three where two would leave a gap.
-
-    Those that have nothing to show are left out; `roomy` asks for two a row in any case.
-    """
-    known = [(sketch, figure) for sketch in sketches if (figure := sketch.draw(WIDTH))]
-    small = len(known) % 2 == 1 and len(known) > 1 and not roomy
-    cards = [chart(s.draw(SMALL) if small else figure, s.title, s.remark) for s, figure in known]
-    return f'<div class="charts{" small" if small else ""}">{"".join(cards)}</div>' if cards else ""
-
-
-def table(head: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> str:
-    """A card with a table."""
-    top = "".join(f'<th class="{cell.kind}">{escape(cell.text)}</th>' for cell in head)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return f'<div class="card"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def folded(title: str, text: str) -> str:
-    """A block of text behind a title, to be opened by a click."""
-    return f'<details class="card"><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>'
+    return Card(title, remark, Markup(picture))
 
 
 def toml(flat: Mapping[str, Any]) -> str:
@@ -155,12 +114,24 @@ def toml(flat: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks)
 
 
-def _cell(cell: Cell) -> str:
-    dot = ""
-    if cell.slot is not None:
-        dot = f'<span class="swatch" style="background: var(--line-{cell.slot % len(COLOURS)})"></span>'
-    more = f'<div class="more">{escape(cell.more)}</div>' if cell.more else ""
-    style = ""
-    if cell.depth is not None:
-        style = ' style="background: {}; color: {}"'.format(*colours(cell.depth))
-    return f'<td class="{cell.kind}"{style}>{dot}{escape(cell.text)}{more}</td>'
+def document(
+    template: str, title: str, kind: str, facts: Mapping[str, str], badge: Badge | None, **parts: Any
+) -> str:
+    """A whole page: a template that extends page.html, filled in with its parts."""
+    return _TEMPLATES.get_template(template).render(title=title, kind=kind, facts=facts, badge=badge, **parts)
+
+
+def _small_units(value: str) -> Markup:
+    """`4 min 05 s` with smaller units."""
+    return Markup(re.sub(r"(?<=\d) ([^\d ]+)", r" <small>\1</small>", str(escape(value))))
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("shoal.report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters |= {"small_units": _small_units, "heat_colours": colours}
+_TEMPLATES.globals["line_colours"] = len(COLOURS)

@@ -1,4 +1,4 @@
-"""The look that all charts share, and the way from a figure to SVG text."""
+"""The style that all charts share, and how a figure becomes SVG text."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 WIDTH, HEIGHT = 6.2, 3.5  # inches, of a chart that fills half a page
 SMALL = 4.1  # the width of one that fills a third
 
-# Each of these colours is used for one purpose only, so that a page can replace it by name in a dark theme.
+# Each of these colours has one purpose, so that a page can replace it by name in a dark theme.
 INK, MUTED, GRID = "#24292f", "#5c6570", "#e3e6ea"
 
-# Okabe and Ito's palette, which stays apart under the common kinds of colour blindness. Its yellow and its
-# black are left out: the one is lost on a light ground, the other on a dark one.
+# The palette of Okabe and Ito, whose colours look different under the common kinds of colour blindness too.
+# Without its yellow and its black, which are hard to see on a light and on a dark background.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6f9b")
-# When the colours are used up they begin again, with the next of these.
+# After the last colour comes the first again, with the next of these line styles.
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
-# Of heat maps. The palest tenth is left out: a low number must not look like none.
+# The colours of heat maps. The palest tenth is left out: a small number must not look like an empty cell.
 HEAT = ListedColormap(matplotlib.colormaps["YlGnBu"](np.linspace(0.1, 1, 256)))
+BAR = "#7d9bb5"  # of bars: quieter than a heat map or a line beside them
+MOST_BARS = 100  # beyond, the gaps between bars would be thinner than a pixel
+THOUSANDS = "{x:,.0f}"  # a whole number on an axis: 12,000
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: searchable, and set in the page's font
@@ -63,7 +66,7 @@ STYLE: dict[Any, Any] = {
 
 
 def look(slot: int) -> dict[str, Any]:
-    """Colour and dashes of the line in this place of an order."""
+    """Colour and dashes of the line with this number."""
     again, place = divmod(slot, len(COLOURS))
     return {"color": COLOURS[place], "linestyle": DASHES[again % len(DASHES)]}
 
@@ -77,23 +80,45 @@ def canvas(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """A figure as SVG text: the same bytes every time, and with texts left to the page's font.
+    """A figure as SVG text, the same bytes every time. Text in it uses the font of the page.
 
-    `name` keeps the ids of one figure apart from those of the others on a page.
+    `name` makes the ids in one figure different from those in the other figures of a page.
     """
     out = io.StringIO()
-    # Null entries keep the date and the version of matplotlib out.
+    # None leaves out the date and the version of matplotlib.
     nothing: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": f"shoal {name}"}), warnings.catch_warnings():
-        # The viewer draws the text, with fonts of its own: what ours lack is of no concern.
+        # The browser draws the text with its own fonts, so it does not matter which glyphs ours lack.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(out, format="svg", metadata=nothing)
     return out.getvalue()
 
 
+def draw_bars(
+    axes: Axes, heights: np.ndarray, edges: np.ndarray, *, bottom: float = 0.0, lying: bool = False
+) -> None:
+    """Bars between `edges` [bars + 1], upright or lying; of many bars, one outline without gaps."""
+    if len(heights) > MOST_BARS:
+        direction: Literal["horizontal", "vertical"] = "horizontal" if lying else "vertical"
+        drawn = np.maximum(heights, bottom)
+        axes.stairs(drawn, edges, orientation=direction, baseline=bottom, fill=True, color=BAR, linewidth=0)
+        return
+    middles, widths = (edges[1:] + edges[:-1]) / 2, 0.86 * np.diff(edges)
+    lengths = np.maximum(heights - bottom, 0)
+    if lying:
+        axes.barh(middles, lengths, widths, bottom, color=BAR)
+    else:
+        axes.bar(middles, lengths, widths, bottom, color=BAR)
+
+
+def whole_ticks(most: int) -> MaxNLocator:
+    """At most so many ticks, at whole numbers."""
+    return MaxNLocator(nbins=most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
+
+
 def log_scale(axes: Axes, which: Literal["x", "y"]) -> None:
-    """Turn one axis of a drawn chart into a log scale: ticks in plain numbers, and the title says so."""
-    plain = FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e6 else f"{value:.0e}")
+    """Turn one axis of a drawn chart into a log scale with plain numbers at its ticks; its title says so."""
+    plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if 1 <= value < 1e9 else f"{value:g}")
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
@@ -124,8 +149,8 @@ def spread_apart(places: Sequence[float], gap: float) -> list[float]:
 
 
 def short(label: str, length: int = 26) -> str:
-    """A text from outside, fit for a chart."""
-    # What is not printable (control characters) has no place in XML.
+    """A text from outside (a label, a name), made fit for a chart."""
+    # Control characters are not allowed in XML.
     clean = "".join(c if c.isprintable() else " " for c in label)
     cut = clean if len(clean) <= length else clean[: length - 1] + "…"
-    return cut.replace("$", r"\$")  # otherwise two dollars would make a formula
+    return cut.replace("$", r"\$")  # matplotlib would set what stands between two dollars as a formula

@@ -1,28 +1,29 @@
-"""What a run is, in words: the lines under a page's title."""
+"""What was run, in a few words: the line under the title of a page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shoal.report.runs import RunView, brief, method_of, number, table_of
 
 
 def facts(run: RunView) -> dict[str, str]:
-    """Name -> value; what the run does not say is empty."""
+    """Name -> value; empty where the run does not say."""
     task = table_of(run.spec, "task")
     return {
         "Method": method_of(run),
         "Data set": str(task.get("dataset") or run.summary.get("dataset") or ""),
         "Model": str(task.get("model") or run.summary.get("model") or ""),
         "Clients": _clients(run),
-        "Partition": _partition(run),
+        "Partition": partition_text(table_of(run.spec, "partition")),
         "Rounds": str(planned(run) or len(run.rounds)),
         "Seed": str(run.spec.get("seed", "")),
     }
 
 
 def shared_facts(runs: Sequence[RunView]) -> dict[str, str]:
-    """The facts on which all runs agree, and the seeds of all."""
+    """The facts that are the same for all runs, and all seeds."""
     told = [facts(run) for run in runs]
     shared = {name: value for name, value in told[0].items() if all(other[name] == value for other in told)}
     seeds = {run.spec["seed"] for run in runs if isinstance(run.spec.get("seed"), int)}
@@ -37,7 +38,7 @@ def planned(run: RunView) -> int | None:
 
 
 def population(run: RunView) -> int | None:
-    """How many clients there are, as far as the run says."""
+    """How many clients there are; None if the run does not say."""
     clients = number(table_of(run.spec, "partition").get("clients")) or number(run.summary.get("clients"))
     return None if clients is None else int(clients)
 
@@ -58,8 +59,16 @@ def _clients(run: RunView) -> str:
     return f"{told}, {a_round} a round" if told else f"{a_round} a round"
 
 
-def _partition(run: RunView) -> str:
-    partition = table_of(run.spec, "partition")
+def partition_text(partition: Mapping[str, Any]) -> str:
+    """A table `[partition]` of a spec in words, such as `dirichlet (beta = 0.1)`, without its clients."""
     kind = str(partition.get("kind", ""))
     details = [f"{k} = {brief(v)}" for k, v in partition.items() if k not in ("kind", "clients")]
     return f"{kind} ({', '.join(details)})" if details and kind else kind
+
+
+def sample_text(run: RunView) -> str:
+    """A sentence on which clients were evaluated; empty where all were, or it is not known."""
+    clients, sample = population(run), number(table_of(run.spec, "evaluate").get("clients"))
+    if clients is None or sample is None or sample >= clients:
+        return ""
+    return f"Measured at {int(sample):,} of {clients:,} clients."

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from shoal.report.canvas import HEAT, INK, STYLE, canvas, short
 
-_CELL, _SIDE = (0.62, 0.34), (2.4, 1.1)  # inches: of a cell, and of what stands around all of them
+_CELL, _SIDE = (0.62, 0.34), (2.4, 1.1)  # inches (width, height): of a cell, and of labels and margins
 
 
 def heat_map(
@@ -24,10 +24,10 @@ def heat_map(
     *,
     root: bool = False,
 ) -> Figure:
-    """`values` [rows, columns], each with its number; what is not finite stays blank.
+    """`values` [rows, columns] as coloured cells with their numbers; what is not finite stays blank.
 
-    `titles` are those of the rows and of the columns, `label` says what the numbers are. `root` makes
-    small numbers stand out.
+    `titles` are those of the two axes (rows, columns), `label` says what the numbers are. `root` colours on a
+    square-root scale, on which small numbers differ more.
     """
     size = (_CELL[0] * len(columns) + _SIDE[0], _CELL[1] * len(rows) + _SIDE[1])
     shown = np.ma.masked_invalid(values)
@@ -46,7 +46,9 @@ def heat_map(
         bar.outline.set_visible(False)
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
-                ink = "white" if norm(value) > 0.55 else "#1b1f24"  # on its own ground in every theme
+                ink = (
+                    "white" if norm(value) > 0.55 else "#1b1f24"
+                )  # the cell has the same colour in the dark theme
                 text = f"{value:,.{decimals}f}"
                 axes.text(column, row, text, ha="center", va="center", fontsize=8.5, color=ink)
         axes.tick_params(labelcolor=INK)

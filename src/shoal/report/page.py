@@ -14,9 +14,9 @@ from shoal.report.single import single_page
 
 
 def render(runs: Sequence[RunView], title: str) -> str:
-    """One HTML page without any outside part. The same runs give the same bytes."""
+    """One self-contained HTML page: of one run, or of several side by side. Same runs, same bytes."""
     if not runs:
-        raise SpecError("a report needs at least one run, got none; give the directories of some")
+        raise SpecError("a report needs at least one run, got none; name one or more run directories")
     return single_page(runs[0], title) if len(runs) == 1 else comparison_page(runs, title)
 
 
@@ -28,7 +28,7 @@ def write_report(runs: Sequence[RunView], path: Path, title: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
-        os.chmod(draft, 0o644)  # temporary files are private; a report is for others, too
+        os.chmod(draft, 0o644)  # a temporary file is readable by its owner only, a report by everybody
         os.replace(draft, path)
     except BaseException:
         Path(draft).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Run directories as values: what was asked for, what happened in each round, and how it ended."""
+"""Reading run directories: the spec, the record of every round, and the summary."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from shoal.core.errors import SpecError
 
-# These tables say where and how safely a run is computed, not what it computes: two runs that differ
-# only here (and in the seed) are repetitions of one another.
+# These tables say where a run is computed and how often it is saved, not what it computes: two runs that
+# differ only here and in the seed are repetitions of each other.
 _IRRELEVANT = ("seed", "engine", "checkpoint")
 
 
@@ -33,14 +33,14 @@ class RunView(NamedTuple):
 
 
 def number(value: object) -> float | None:
-    """`value` as a finite float; None for null, text, truth values and what is not finite."""
+    """`value` as a float; None if it is not a number, or not a finite one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def table_of(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The table `[name]` of a spec, empty where there is none."""
+    """The table `[name]` of a spec; empty if there is none."""
     table = spec.get(name)
     return table if isinstance(table, Mapping) else {}
 
@@ -65,12 +65,12 @@ def read_run(directory: Path, label: str | None = None) -> RunView:
 
 
 def read_runs(directories: Sequence[Path]) -> list[RunView]:
-    """Read several runs, labelled by method and, where one ran with several settings, by what differs."""
+    """Read several runs. They are labelled by method and, where a method has several settings, by those."""
     return relabel([read_run(directory) for directory in directories])
 
 
 def relabel(runs: Sequence[RunView]) -> list[RunView]:
-    """Give runs of one label whose settings differ labels of their own, such as `fedprox mu=0.1`."""
+    """Where runs of one label have different settings, add these to the label: `fedprox mu=0.1`."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
         groups.setdefault(run.label, []).append(settings_of(run))
@@ -84,7 +84,7 @@ def relabel(runs: Sequence[RunView]) -> list[RunView]:
 
 
 def flatten(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A spec as one level of dotted keys, in the order of the spec."""
+    """A spec as one flat table with dotted keys, in the order of the spec."""
     flat: dict[str, Any] = {}
     for key, value in spec.items():
         if isinstance(value, Mapping):
@@ -95,21 +95,21 @@ def flatten(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys whose value is not the same in all of `settings`, in order of appearance."""
+    """The keys whose values differ between `settings`, in order of appearance."""
     keys = dict.fromkeys(key for setting in settings for key in setting)
-    absent = object()  # unequal to every value, null included
+    absent = object()  # differs from every value, None too
     return [
         key for key in keys if any(s.get(key, absent) != settings[0].get(key, absent) for s in settings[1:])
     ]
 
 
 def brief(value: Any) -> str:
-    """A setting as text: words bare, everything else as in JSON."""
+    """A setting as text: strings without quotes, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def settings_of(run: RunView) -> dict[str, Any]:
-    """What a run computes, as dotted keys: its spec without the seed and without where it runs."""
+    """The settings that decide what a run computes, with dotted keys, except for the seed."""
     return {key: value for key, value in flatten(run.spec).items() if key.split(".")[0] not in _IRRELEVANT}
 
 

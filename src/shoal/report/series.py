@@ -1,4 +1,4 @@
-"""From runs to the numbers of a chart. Nothing here draws."""
+"""The numbers that charts show, taken from the records of runs. Nothing here draws."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from shoal.report.runs import RunView, number
 
 Against = Literal["rounds", "bytes", "seconds", "virtual_seconds"]
 
+MOST_BINS = 40
+
 _COSTS: Mapping[Against, tuple[str, ...]] = {
     "rounds": (),
     "bytes": ("bytes_up", "bytes_down"),
@@ -19,7 +21,7 @@ _COSTS: Mapping[Against, tuple[str, ...]] = {
     "virtual_seconds": ("virtual_seconds",),
 }
 
-# What every run may report; any other number in a round is the method's own.
+# What rounds of any method may record; any other number is a metric of the method itself.
 KNOWN = frozenset(
     {"round", "accuracy", "mse", "loss", "clients.train_loss", "balanced_accuracy", "f1", "auc"}
     | {"mean_client_accuracy", "worst_client_accuracy", "client_accuracy_std"}
@@ -27,27 +29,27 @@ KNOWN = frozenset(
 )
 
 
-class Quantity(NamedTuple):
-    """What an axis shows: its title, what stored values are multiplied with, and where it must end."""
+class Axis(NamedTuple):
+    """An axis of a chart: its title, and how stored values become the numbers on it."""
 
     title: str
-    factor: float = 1.0
-    end: float | None = None
+    factor: float = 1.0  # stored values are multiplied by it
+    end: float | None = None  # the largest value that makes sense, such as 100 %
 
 
-def percent(title: str) -> Quantity:
-    """A share, shown in percent."""
-    return Quantity(f"{title} (%)", 100, 100)
+def percent(title: str) -> Axis:
+    """The axis of a share, which is shown in percent."""
+    return Axis(f"{title} (%)", 100, 100)
 
 
-QUANTITIES: Mapping[str, Quantity] = {
+METRIC_AXES: Mapping[str, Axis] = {
     "accuracy": percent("Test accuracy"),
-    "mse": Quantity("Test MSE"),
-    "loss": Quantity("Test loss"),
-    "clients.train_loss": Quantity("Training loss"),
+    "mse": Axis("Test MSE"),
+    "loss": Axis("Test loss"),
+    "clients.train_loss": Axis("Training loss"),
     "balanced_accuracy": percent("Balanced accuracy"),
-    "f1": Quantity("F1 score", end=1),
-    "auc": Quantity("Area under the ROC curve", end=1),
+    "f1": Axis("F1 score", end=1),
+    "auc": Axis("Area under the ROC curve", end=1),
     "mean_client_accuracy": percent("Mean client accuracy"),
     "worst_client_accuracy": percent("Accuracy of the worst tenth"),
     "attack_success": percent("Success of the attack"),
@@ -59,7 +61,7 @@ class Curve(NamedTuple):
     """A line with a band of one standard deviation over seeds (all 0 where there is one seed)."""
 
     label: str
-    slot: int  # the place of the label among all labels: the same colour in every chart of a page
+    slot: int  # the number of the label: gives it the same colour in every chart of a page
     x: np.ndarray  # [points] float64
     mean: np.ndarray  # [points]
     std: np.ndarray  # [points]
@@ -72,11 +74,10 @@ def seeds_curve(label: str, slot: int, x: np.ndarray, values: np.ndarray) -> Cur
 
 
 def metric_curves(runs: Sequence[RunView], metric: str, against: Against = "rounds") -> list[Curve]:
-    """One curve a label. Labels without a single number, or whose costs are unknown, have none.
+    """One curve for each label that has the metric and knows its costs: the mean over seeds, by round.
 
-    Seeds are joined round by round; against a cost, each point stands at the seeds' mean cost so far.
-    A curve has the rounds that all of its seeds have: where some have stopped, the mean of the others
-    would jump.
+    Against a cost, the x of a point is the cost up to that round, averaged over seeds. A curve has only the
+    rounds that all seeds of the label have: where one has stopped, the mean of the others would jump.
     """
     groups: dict[str, list[RunView]] = {}
     for run in runs:
@@ -92,7 +93,7 @@ def metric_curves(runs: Sequence[RunView], metric: str, against: Against = "roun
 
 
 def track_of(run: RunView, metric: str, against: Against = "rounds") -> dict[int, tuple[float, float]]:
-    """Round -> (what it had cost by then, value) for the rounds in which `metric` is a number."""
+    """Round -> (cost up to that round, value), for the rounds in which `metric` is a number."""
     track, spent = {}, 0.0
     for row in run.rounds:
         for cost in _COSTS[against]:
@@ -107,12 +108,12 @@ def track_of(run: RunView, metric: str, against: Against = "rounds") -> dict[int
 
 
 def last(run: RunView, metric: str) -> float | None:
-    """The latest value of a metric that was measured."""
+    """The latest value of a metric; None if it was never measured."""
     return next((v for row in reversed(run.rounds) if (v := number(row.get(metric))) is not None), None)
 
 
 def is_regression(runs: Sequence[RunView]) -> bool:
-    """Whether errors were measured, and no accuracies."""
+    """Whether the runs measured squared errors, and no accuracies."""
     return _measured(runs, "mse") and not _measured(runs, "accuracy")
 
 
@@ -122,7 +123,7 @@ def _measured(runs: Sequence[RunView], metric: str) -> bool:
 
 
 def total(run: RunView, cost: str) -> float | None:
-    """The summary's total of a cost, or for an unfinished run the sum so far."""
+    """The total cost: as the summary says, or for an unfinished run the sum so far."""
     if (told := number(run.summary.get(cost))) is not None:
         return told
     prices = [number(row.get(cost)) for row in run.rounds]
@@ -131,7 +132,7 @@ def total(run: RunView, cost: str) -> float | None:
 
 
 def own_metrics(runs: Sequence[RunView]) -> list[str]:
-    """Names of the scalar metrics that the methods add to their rounds, in order of appearance."""
+    """Names of the numbers that the methods themselves add to a round's record, in order of appearance."""
     names: dict[str, None] = {}
     for run in runs:
         for row in run.rounds:
@@ -139,15 +140,37 @@ def own_metrics(runs: Sequence[RunView]) -> list[str]:
     return list(names)
 
 
-def participation(run: RunView, clients: int | None = None) -> np.ndarray:
-    """[clients] int64, descending: in how many rounds each client took part, 0 included."""
-    counts = Counter(str(client) for row in run.rounds for client in row.get("cohort") or ())
-    seen = sorted(counts.values(), reverse=True)
-    return np.array(seen + [0] * max(0, (clients or 0) - len(seen)), dtype=np.int64)
+class Histogram(NamedTuple):
+    """How many values fall into each bin. Bin i holds the whole numbers edges[i] to edges[i + 1] - 1."""
+
+    heights: np.ndarray  # [bins] int64
+    edges: np.ndarray  # [bins + 1] int64
+
+
+def participation(run: RunView) -> Counter[str]:
+    """In how many rounds each client took part, for those that did at all."""
+    return Counter(str(client) for row in run.rounds for client in row.get("cohort") or ())
+
+
+def participation_histogram(rounds: Mapping[str, int], clients: int | None) -> Histogram | None:
+    """How many clients took part in how many rounds; None where all took part equally often.
+
+    `rounds` is what `participation` found, `clients` how many there are in all (None: not known). Those that
+    never took part are counted by subtraction, so a million of them cost nothing.
+    """
+    heights = np.bincount(np.array([*rounds.values()], np.int64), minlength=1)
+    heights[0] = max(0, (clients or 0) - len(rounds))
+    found = np.flatnonzero(heights)
+    if len(found) < 2:
+        return None
+    first, last = int(found[0]), int(found[-1])
+    width = -(-(last + 1 - first) // MOST_BINS)
+    edges = np.arange(first, last + width + 1, width)
+    return Histogram(np.add.reduceat(heights, edges[:-1]), edges)
 
 
 class Rejection(NamedTuple):
-    """A reply that was not accepted."""
+    """A reply that the server refused."""
 
     round: int
     client: str

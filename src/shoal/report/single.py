@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from shoal.report.blocks import (
-    Cell,
-    Sketch,
-    Tile,
-    badge,
-    document,
-    folded,
-    gallery,
-    heading,
-    note,
-    table,
-    tiles,
-    toml,
-)
-from shoal.report.charts import bar_chart, fairness_chart, metric_chart, metrics_chart
-from shoal.report.facts import facts, population, progress
+from shoal.report.blocks import Badge, Gallery, PageTable, Sketch, TableCell, Tile, document, gallery, toml
+from shoal.report.charts import fairness_chart, histogram_chart, metric_chart, metrics_chart
+from shoal.report.facts import facts, population, progress, sample_text
 from shoal.report.runs import RunView, flatten, number
 from shoal.report.series import (
     Against,
-    Quantity,
+    Axis,
+    Histogram,
     Rejection,
     is_regression,
     last,
     own_metrics,
     participation,
+    participation_histogram,
     rejections,
     total,
     track_of,
@@ -39,31 +29,43 @@ from shoal.report.series import (
 from shoal.report.table import COLUMNS, NOTHING, human_bytes, human_seconds
 
 _MOST = 20  # rows of a table, and charts of a method's own metrics
-_TOLD = frozenset(
-    {"method", "dataset", "model", "seed", "rounds", "rejected", *COLUMNS}
-)  # of a summary, elsewhere on the page
+# numbers of the summary that stand elsewhere on the page
+_TOLD = frozenset({"method", "dataset", "model", "seed", "rounds", "rejected", *COLUMNS})
 
 _NAMES = {
     "weights_sha256": "SHA-256 of the weights",
     "memory_sha256": "SHA-256 of the clients' memories",
     "auc": "Area under the ROC curve",
     "f1": "F1 score",
-    "client_accuracy_std": "Deviation between clients",
+    "client_accuracy_std": "Standard deviation between clients",
 }
 
 
+class Rejected(NamedTuple):
+    """The section on rejected replies."""
+
+    replies: int
+    reasons: PageTable
+    left_out: int  # reasons that are too rare for the table
+    charts: Gallery | None
+
+
 def single_page(run: RunView, title: str) -> str:
-    """How well it went, what it cost, whom it served, and what exactly was run."""
-    state = badge("finished", "good") if run.finished else badge(progress(run), "warn")
-    body = [
-        tiles(_tiles(run)),
-        *_learning(run),
-        *_clients(run),
-        *_own(run),
-        *_rejected(run),
-        *_what_was_run(run),
-    ]
-    return document(title, "Run report", facts(run), state, body)
+    """How good the model is, what it cost, how well each client is served, and what exactly was run."""
+    return document(
+        "single.html",
+        title,
+        "Run report",
+        facts(run),
+        Badge("finished", "good") if run.finished else Badge(progress(run), "warn"),
+        tiles=_tiles(run),
+        learning=_learning(run),
+        clients=_clients(run),
+        own=gallery([_own_sketch(run, name) for name in own_metrics([run])[:_MOST]]),
+        rejected=_rejected(run),
+        summary=_summary(run),
+        spec=toml(flatten(run.spec)),
+    )
 
 
 def _tiles(run: RunView) -> list[Tile]:
@@ -105,53 +107,45 @@ def _quality(run: RunView) -> list[Tile]:
     ]
 
 
-def _learning(run: RunView) -> list[str]:
+def _learning(run: RunView) -> Gallery | None:
     metric, name = ("mse", "MSE") if is_regression([run]) else ("accuracy", "Accuracy")
     time: Against = "virtual_seconds" if track_of(run, metric, "virtual_seconds") else "seconds"
     losses = {"loss": "Test", "clients.train_loss": "Training"}
-    shown = gallery(
+    return gallery(
         [
             Sketch(lambda width: metric_chart([run], metric, "rounds", width), f"{name} over rounds"),
-            Sketch(lambda width: metrics_chart(run, losses, Quantity("Loss"), width), "Loss over rounds"),
+            Sketch(lambda width: metrics_chart(run, losses, Axis("Loss"), width), "Loss over rounds"),
             Sketch(lambda width: metric_chart([run], metric, "bytes", width), f"{name} against traffic"),
             Sketch(lambda width: metric_chart([run], metric, time, width), f"{name} against time"),
         ]
     )
-    return [heading("Learning"), shown or note("Nothing has been measured yet.")]
 
 
-def _clients(run: RunView) -> list[str]:
-    counts = participation(run, population(run))
-    uneven = counts.size > 1 and counts.min() != counts.max()
-    axes = ("Clients, most often first", "Rounds taken part in")
+def _clients(run: RunView) -> Gallery | None:
+    rounds, clients = participation(run), population(run)
+    histogram = participation_histogram(rounds, clients)
+    titles = ("Rounds that a client took part in", "Clients")
+    everybody = f"{len(rounds):,} of {max(clients or 0, len(rounds)):,} clients"
     scores = {"balanced_accuracy": "Balanced accuracy", "f1": "F1", "auc": "Area under ROC"}
-    shown = gallery(
+    return gallery(
         [
             Sketch(
                 lambda width: fairness_chart(run, width),
                 "Accuracy among clients",
-                "Band: one standard deviation between clients.",
+                f"{sample_text(run)} Band: one standard deviation between clients.".strip(),
             ),
             Sketch(
-                lambda width: bar_chart(counts, *axes, width) if uneven else None,
+                lambda width: histogram and histogram_chart(histogram, *titles, width),
                 "Participation",
-                f"{np.count_nonzero(counts):,} of {counts.size:,} clients took part at least once.",
+                f"{everybody} took part at least once.",
             ),
             Sketch(
-                lambda width: metrics_chart(run, scores, Quantity("Score", end=1), width),
+                lambda width: metrics_chart(run, scores, Axis("Score", end=1), width),
                 "Other scores",
                 "On the global test set.",
             ),
         ]
     )
-    return [heading("Clients and scores"), shown] if shown else []
-
-
-def _own(run: RunView) -> list[str]:
-    names = own_metrics([run])[:_MOST]
-    if not names:
-        return []
-    return [heading("The method's own metrics"), gallery([_own_sketch(run, name) for name in names])]
 
 
 def _own_sketch(run: RunView, name: str) -> Sketch:
@@ -159,50 +153,49 @@ def _own_sketch(run: RunView, name: str) -> Sketch:
     return Sketch(lambda width: metric_chart([run], name, "rounds", width), title)
 
 
-def _rejected(run: RunView) -> list[str]:
+def _rejected(run: RunView) -> Rejected | None:
     found = rejections(run)
     if not found:
-        return []
+        return None
     reasons = Counter(entry.reason for entry in found).most_common()
     rows = [_reason([entry for entry in found if entry.reason == reason]) for reason, _ in reasons[:_MOST]]
-    head = [Cell("Reason", "text"), *map(Cell, ("Replies", "Clients", "Rounds")), Cell("Most often", "text")]
-    rest = len(reasons) - len(rows)
-    per_round = np.bincount([entry.round for entry in found], minlength=int(run.rounds[-1]["round"]) + 1)[1:]
-    bars = Sketch(lambda width: bar_chart(per_round, "Rounds", "Replies", width), "Rejected in each round")
-    return [
-        heading("Rejected replies"),
-        note(f"{len(found):,} replies were not accepted; they left no trace in the model."),
-        table(head, rows),
-        note(f"{rest} rarer reasons are not shown.") if rest else "",
-        gallery([bars]),
+    head = [
+        TableCell("Reason", "text"),
+        *map(TableCell, ("Replies", "Clients", "Rounds")),
+        TableCell("Most often", "text"),
     ]
+    rounds = int(run.rounds[-1]["round"])
+    heights = np.bincount([entry.round for entry in found], minlength=rounds + 1)[1:]
+    histogram = Histogram(heights, np.arange(1, rounds + 2))
+    bars = Sketch(
+        lambda width: histogram_chart(histogram, "Rounds", "Replies", width), "Rejected in each round"
+    )
+    return Rejected(len(found), PageTable(head, rows), len(reasons) - len(rows), gallery([bars]))
 
 
-def _reason(entries: Sequence[Rejection]) -> list[Cell]:
+def _reason(entries: Sequence[Rejection]) -> list[TableCell]:
     clients = Counter(entry.client for entry in entries)
     first, final = entries[0].round, entries[-1].round
     often = ", ".join(f"{client} ({times}×)" for client, times in clients.most_common(5))
     return [
-        Cell(entries[0].reason, "text long"),
-        Cell(f"{len(entries):,}"),
-        Cell(f"{len(clients):,}"),
-        Cell(f"{first} to {final}" if first < final else f"{first}"),
-        Cell(f"client {often}", "text long"),
+        TableCell(entries[0].reason, "text long"),
+        TableCell(f"{len(entries):,}"),
+        TableCell(f"{len(clients):,}"),
+        TableCell(f"{first} to {final}" if first < final else f"{first}"),
+        TableCell(f"client {often}", "text long"),
     ]
 
 
-def _what_was_run(run: RunView) -> list[str]:
+def _summary(run: RunView) -> PageTable:
+    """The numbers of the summary that stand nowhere else on the page, hashes first."""
     rest = {k: v for k, v in run.summary.items() if k not in _TOLD and isinstance(v, str | int | float)}
     order = sorted(rest, key=lambda name: (not name.endswith("sha256"), name))
+    names = [_NAMES.get(k, k.replace("_", " ").capitalize()) for k in order]
     rows = [
-        [Cell(_NAMES.get(k, k.replace("_", " ").capitalize()), "text"), Cell(_plain(rest[k]), "text long")]
-        for k in order
+        [TableCell(name, "text"), TableCell(_plain(rest[k]), "text long")]
+        for k, name in zip(order, names, strict=True)
     ]
-    return [
-        heading("Summary and spec"),
-        table([Cell("What", "text"), Cell("Value", "text")], rows) if rows else "",
-        folded("The resolved spec", toml(flatten(run.spec))),
-    ]
+    return PageTable([TableCell("Name", "text"), TableCell("Value", "text")], rows)
 
 
 def _plain(value: str | int | float) -> str:

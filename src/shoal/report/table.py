@@ -1,4 +1,4 @@
-"""The comparison of runs as rows of mean and standard deviation, for the page and for the terminal."""
+"""The table that compares runs: mean and standard deviation over seeds. For pages and for the terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Stat(NamedTuple):
 
 
 class Row(NamedTuple):
-    """All runs of one label. A metric is None where no run of the label has it."""
+    """The results of one label, over its seeds. A metric is None where no run of the label has it."""
 
     label: str
     seeds: int  # how many runs
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """How a metric is shown. Shares are printed in percent, and their title says so."""
+    """How a metric is shown. Shares (0 to 1) are printed in percent, and the title says so."""
 
     title: str
     kind: Literal["share", "plain", "bytes", "seconds"]
@@ -66,7 +66,7 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def over_seeds(values: Sequence[object]) -> Stat | None:
-    """The statistic of those values that are finite numbers; None if none is."""
+    """Mean and deviation of those values that are finite numbers; None if there are none."""
     known = [value for entry in values if (value := number(entry)) is not None]
     if not known:
         return None
@@ -74,7 +74,7 @@ def over_seeds(values: Sequence[object]) -> Stat | None:
 
 
 def comparison_rows(runs: Sequence[RunView]) -> list[Row]:
-    """One row a label, in order of first appearance, over the runs that have finished."""
+    """A row for each label, in order of first appearance, over its finished runs."""
     groups: dict[str, list[RunView]] = {}
     for run in runs:
         groups.setdefault(run.label, []).append(run)
@@ -93,9 +93,9 @@ def shown_columns(rows: Sequence[Row]) -> dict[str, Column]:
 
 
 def marks(rows: Sequence[Row], metric: str) -> list[Mark]:
-    """Which rows have the best mean, and which lie within one standard deviation (the best's) of it.
+    """Which rows have the best mean, and which are within one standard deviation (of the best) of it.
 
-    Where all rows would be marked there is no news in it, and none is.
+    If all rows would be marked, none is: a mark would say nothing.
     """
     stats = [row.stat(metric) for row in rows]
     known = [stat for stat in stats if stat is not None]
@@ -103,7 +103,7 @@ def marks(rows: Sequence[Row], metric: str) -> list[Mark]:
         return [""] * len(rows)
     sign = 1.0 if COLUMNS[metric].larger_is_better else -1.0
     best = max(sign * stat.mean for stat in known)
-    # Of equal means the widest spread decides: which of them was listed first must not matter.
+    # Of several rows with the best mean, the largest deviation counts, whatever their order.
     spread = max(stat.std for stat in known if sign * stat.mean == best)
     found: list[Mark] = []
     for stat in stats:
@@ -115,7 +115,7 @@ def marks(rows: Sequence[Row], metric: str) -> list[Mark]:
 
 
 def stat_text(metric: str, stat: Stat | None) -> str:
-    """A cell of the table, such as `87.31 ± 0.42` or `31.2 MB`; no deviation where it would read as 0."""
+    """A cell of the table, such as `87.31 ± 0.42` or `31.2 MB`; a deviation that rounds to 0 is left out."""
     if stat is None:
         return NOTHING
     kind = COLUMNS[metric].kind
@@ -137,7 +137,7 @@ def human_bytes(count: float | None) -> str:
 
 
 def human_seconds(seconds: float | None) -> str:
-    """A time for people: `850 ms`, `12.3 s`, `4 min 05 s`, `2 h 13 min`, `3 d 04 h`."""
+    """A duration in words: `850 ms`, `12.3 s`, `4 min 05 s`, `2 h 13 min`, `3 d 04 h`."""
     if seconds is None or not math.isfinite(seconds):
         return NOTHING
     if 0 < seconds < 0.9995:
@@ -152,12 +152,12 @@ def human_seconds(seconds: float | None) -> str:
 
 
 def byte_unit(count: float) -> tuple[float, str]:
-    """The power of 1,000 in which `count` prints with at most three digits before the point."""
+    """The unit in which `count` has at most three digits before the point, and its number of bytes."""
     return _unit(count, ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")))
 
 
 def second_unit(seconds: float) -> tuple[float, str]:
-    """Seconds up to some minutes, minutes up to some hours, then hours."""
+    """The unit for a duration: seconds up to 5 minutes, minutes up to 5 hours, then hours."""
     return (1.0, "s") if seconds < 300 else (60.0, "min") if seconds < 18000 else (3600.0, "h")
 
 
@@ -169,7 +169,7 @@ def _unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]
 
 
 def _decimals(value: float, digits: int) -> int:
-    """How many decimals show `value` with `digits` digits; values below 1 keep as many significant ones."""
+    """How many decimals to print so that `value` has so many significant digits."""
     if value == 0:
         return digits - 1
     size = math.floor(math.log10(abs(value)))

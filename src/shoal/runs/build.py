@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -110,18 +111,19 @@ def _model_key(spec: Spec) -> Key:
 
 
 def _population(spec: Spec, shards: Shards) -> Population:
-    """The clients that take part at all."""
+    """The clients that can take part: all, or those that hold `privacy.min_samples`."""
     everyone = range(len(shards))
     if spec.privacy is None or not spec.privacy.min_samples:
         return everyone
-    counts = shards.counts(everyone)
-    large = tuple(client for client in everyone if counts[client] >= spec.privacy.min_samples)
-    if not large:
+    counts, least = np.array(shards.counts(everyone)), spec.privacy.min_samples
+    if counts.min() >= least:
+        return everyone
+    if counts.max() < least:
         raise SpecError(
-            f"privacy.min_samples = {spec.privacy.min_samples}, but no client holds more than {max(counts)} "
+            f"privacy.min_samples = {least}, but no client holds more than {counts.max()} "
             "samples; take a smaller number, or fewer clients"
         )
-    return large
+    return tuple(np.flatnonzero(counts >= least).tolist())
 
 
 def deal(spec: Spec) -> tuple[Dataset, Shards]:

@@ -17,9 +17,11 @@ from shoal.core.task import Task
 from shoal.core.types import Cohort, Weights
 from shoal.loop import Federation, Progress
 from shoal.measures import MetricName, fairness, measures
+from shoal.spec import Evaluate, Spec
 
 CHUNK = 1000  # samples that go through the model at once
 MUCH = 20  # times a client's own samples
+MOST_SHOWN = 1000  # clients; where there are more, lists and pictures show the evaluated sample
 
 
 def outputs_of(task: Task, weights: Weights, x: Tensor) -> Tensor:
@@ -109,7 +111,7 @@ def _ask_clients(
     federation: Federation, progress: Progress, clients: int, *, common: bool
 ) -> list[Mapping[str, Any]]:
     available = federation.engine.clients(max(progress.round - 1, 0))
-    sample = _fixed_sample(available, clients, federation.key.fold("evaluate"))
+    sample = _fixed_sample(available, clients, federation.key)
     cohort = Cohort(sample, {"common": (common,) * len(sample)}, len(available))
     message = federation.method.serve(progress.state, cohort)
     work = Work("evaluate", max(progress.round - 1, 0), 0, progress.accepted)
@@ -122,8 +124,19 @@ def _fixed_sample(available: Sequence[int], count: int, key: Key) -> tuple[int, 
     """The same clients in every round, as long as the same can be reached."""
     if count >= len(available):
         return tuple(available)
-    picked = key.numpy().choice(len(available), count, replace=False, shuffle=False)
+    picked = key.fold("evaluate").numpy().choice(len(available), count, replace=False, shuffle=False)
     return tuple(sorted(available[int(i)] for i in picked))
+
+
+def shown_clients(spec: Spec, population: int) -> Sequence[int]:
+    """The clients that lists and pictures show one by one: all, or of more than 1,000 the evaluated sample.
+
+    So what is written costs the same for a thousand clients and for a million.
+    """
+    if population <= MOST_SHOWN:
+        return range(population)
+    count = spec.evaluate.clients or Evaluate.clients  # where nobody is evaluated, the usual number
+    return _fixed_sample(range(population), count, spec.seeds.key("order", spec.seed))
 
 
 def _means(judged: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from shoal.engines.process import keep_freed_memory
 from shoal.loop import Progress, advance, start
 from shoal.runs.build import Setup, build
 from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sha256
-from shoal.runs.evaluation import evaluate
+from shoal.runs.evaluation import MOST_SHOWN, evaluate, shown_clients
 from shoal.runs.record import Record, as_record, attackers_weight, summarise
 from shoal.spec import Spec, from_table, load_spec
 
@@ -172,24 +172,11 @@ def _play(
             directory.append_round(record)
             last = progress.round == spec.rounds or _reached(spec, record)
             if spec.checkpoint.every and (progress.round % spec.checkpoint.every == 0 or last):
-                _save(setup, directory, progress, saved)
+                save(setup, directory, progress, saved)
                 saved = progress.accepted
         if watcher is not None:
             watcher(record)
-    weights = named_weights(setup.federation.method.models(progress.state))
-    summary = summarise(spec, records) | {
-        "weights_sha256": weights_sha256(weights),
-        "memory_sha256": _memory_sha256(setup, progress),
-        "environment": environment(),
-    }
-    if spec.attack is not None:
-        attackers = sorted(setup.side.attackers)
-        summary |= {"attackers": attackers, "attackers_share": len(attackers) / len(setup.shards)}
-    if directory is not None:
-        directory.write_model(weights)
-        directory.write_summary(summary)
-        if report:
-            _report(directory)
+    summary = conclude(setup, progress, records, directory, report)
     own = {"summary", "records", "spec", "directory", "_setup", "_progress"}
     numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(Result) if f.name not in own}
     where = None if directory is None else directory.path
@@ -202,6 +189,35 @@ def _play(
         _setup=setup,
         _progress=progress,
     )
+
+
+def conclude(
+    setup: Setup, progress: Progress, records: Sequence[Record], directory: RunDirectory | None, report: bool
+) -> dict[str, Any]:
+    """The summary of a run that is done; its directory gets it, the models and the page."""
+    weights = named_weights(setup.federation.method.models(progress.state))
+    summary = summarise(setup.spec, records) | {
+        "weights_sha256": weights_sha256(weights),
+        "memory_sha256": _memory_sha256(setup, progress),
+        "environment": environment(),
+    }
+    if setup.spec.attack is not None:
+        share = len(setup.side.attackers) / len(setup.shards)
+        summary |= {"attackers": _listed_attackers(setup), "attackers_share": share}
+    if directory is not None:
+        directory.write_model(weights)
+        directory.write_summary(summary)
+        if report:
+            _report(directory)
+    return summary
+
+
+def _listed_attackers(setup: Setup) -> list[int]:
+    """All attackers, or of very many those that are among the clients shown."""
+    attackers = setup.side.attackers
+    if len(attackers) <= MOST_SHOWN:
+        return sorted(attackers)
+    return [client for client in shown_clients(setup.spec, len(setup.shards)) if client in attackers]
 
 
 def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Record]:
@@ -236,7 +252,8 @@ def _reached(spec: Spec, record: Record) -> bool:
     return (accuracy is not None and accuracy >= goal) or (error is not None and error <= goal)
 
 
-def _save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mapping[int, Version]) -> None:
+def save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mapping[int, Version]) -> None:
+    """Write a checkpoint. `saved` are the versions of memories that the last one holds."""
     engine = setup.federation.engine
     changed = {c: version for c, version in progress.accepted.items() if saved.get(c) != version}
     memories = (

@@ -12,7 +12,7 @@ import torch
 from toy import spec
 
 from shoal.report.charts import line_chart
-from shoal.report.series import Curve, Quantity
+from shoal.report.series import Axis, Curve
 from shoal.runs.runner import Result
 from shoal.study.jobs import Job
 from shoal.study.reproduce.experiment import (
@@ -48,8 +48,8 @@ def performed(run_jobs: RunJobs, *, seeds: int, rounds: int = 2) -> Findings:
     curve = np.array(answers["seed0"]["accuracies"])
     figure = line_chart(
         [Curve("seed 0", 0, 1.0 + np.arange(len(curve)), curve, 0 * curve)],
-        Quantity("Accuracy"),
-        Quantity("Rounds"),
+        Axis("Accuracy"),
+        Axis("Rounds"),
     )
     assert figure is not None
     table = ComparisonTable(

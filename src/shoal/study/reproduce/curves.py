@@ -8,11 +8,11 @@ import numpy as np
 
 from shoal.report.canvas import WIDTH
 from shoal.report.charts import line_chart
-from shoal.report.series import Against, Curve, Quantity, seeds_curve
+from shoal.report.series import Against, Axis, Curve, seeds_curve
 from shoal.study.reproduce.experiment import Picture
 from shoal.study.reproduce.table_experiment import Results
 
-ACCURACY = Quantity("Test accuracy (%)", end=100)
+ACCURACY = Axis("Test accuracy (%)", end=100)
 
 
 def picture(
@@ -20,8 +20,8 @@ def picture(
     title: str,
     remark: str,
     curves: Sequence[Curve],
-    y: Quantity,
-    x: Against | Quantity,
+    y: Axis,
+    x: Against | Axis,
     width: float = WIDTH,
 ) -> Picture:
     """A line chart as a picture of the page."""

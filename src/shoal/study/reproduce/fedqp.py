@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.report.series import Curve, Quantity, seeds_curve
+from shoal.report.series import Axis, Curve, seeds_curve
 from shoal.runs.runner import Result
 from shoal.study.reproduce.curves import ACCURACY, learning_curves, picture
 from shoal.study.reproduce.datafile import Value
@@ -87,7 +87,7 @@ def ablation(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
     rows = [row for row in DRAWN if row in finals]
     pictures = [
         learning_curves(results, "", "figure4", title, over_seeds, rows),
-        picture("levels", "Accuracy of the last rounds", over_seeds, over_p, ACCURACY, Quantity("p")),
+        picture("levels", "Accuracy of the last rounds", over_seeds, over_p, ACCURACY, Axis("p")),
     ]
     words = {"best": best, "best_accuracy": means[best], "auto_accuracy": auto}
     return Analysis(tables, pictures, words)

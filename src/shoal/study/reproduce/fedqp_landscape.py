@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from shoal.core.key import Key
 from shoal.report.canvas import HEAT, STYLE, WIDTH
-from shoal.report.series import Quantity, seeds_curve
+from shoal.report.series import Axis, seeds_curve
 from shoal.runs.runner import Result
 from shoal.study.reproduce.curves import picture
 from shoal.study.reproduce.experiment import ComparisonTable, Picture, compared
@@ -124,8 +124,8 @@ def landscape(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
                 seeds_curve(row, i, np.array(RADII), np.array(some))
                 for i, (row, some) in enumerate(rises.items())
             ],
-            Quantity("Rise of the loss"),
-            Quantity("Radius, in norms of filters"),
+            Axis("Rise of the loss"),
+            Axis("Radius, in norms of filters"),
         ),
     ]
     table = ComparisonTable("Sharpness", cells, results.text(results.corner), 4, remark)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from shoal.report.heat import heat_map
-from shoal.report.series import Curve, Quantity
+from shoal.report.series import Axis, Curve
 from shoal.runs.runner import Result
 from shoal.study.reproduce.curves import picture
 from shoal.study.reproduce.experiment import ComparisonTable, Picture, compared
@@ -67,8 +67,8 @@ def _pictures(answer: Mapping[str, Any], epochs_a_round: int) -> list[Picture]:
         Curve(f"model {name}", place, x, losses[:, place], np.zeros(len(x)))
         for place, name in enumerate(CLASSES)
     ]
-    remark, loss = f"Start in {OURS} loss, seed 0.", Quantity("Training loss of the best particle")
+    remark, loss = f"Start in {OURS} loss, seed 0.", Axis("Training loss of the best particle")
     return [
         Picture("figure9", "Confusion of the test set", heat, f"{remark} 100 digits of each class."),
-        picture("figure10", "Training of the ten models", remark, curves, loss, Quantity("Epochs")),
+        picture("figure10", "Training of the ten models", remark, curves, loss, Axis("Epochs")),
     ]

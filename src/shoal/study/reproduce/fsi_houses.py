@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from shoal.report.canvas import WIDTH
-from shoal.report.series import Curve, Quantity
+from shoal.report.series import Axis, Curve
 from shoal.runs.build import load_dataset
 from shoal.runs.runner import Result
 from shoal.spec import TaskSpec
@@ -130,5 +130,5 @@ def _curves(results: Results, name: str, remark: str, first_epoch: int = 0) -> P
         shown = x >= first_epoch
         curves.append(Curve(row, slot, x[shown], values[shown], np.zeros(shown.sum())))
     seeds = f"Lines are medians over {results.grid.seeds} seeds." if results.grid.seeds > 1 else "One seed."
-    axes = Quantity("Test MSE"), Quantity("Epochs")
+    axes = Axis("Test MSE"), Axis("Epochs")
     return picture(name, "Test MSE over epochs", f"{remark} {seeds}", curves, *axes, 1.3 * WIDTH)
