@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, offset
-from shoal.core.flat import vectors
+from shoal.core.flat import in_one_vector, vectors
 from shoal.core.task import Task
 from shoal.core.tree import elementwise, row
 from shoal.core.types import Cohort, Moment, PerClient, Weights
-from shoal.kernels.fold import add_offset, weighted_sum
+from shoal.kernels.fold import add_four, add_offset, weighted_sum
 
 
 def add_weighted(total: Tensor, rows: Tensor, weights: np.ndarray) -> None:
@@ -51,16 +51,24 @@ def add_weighted_offset(
 class WeightedSum(NamedTuple):
     """`sum_i a_i x_i` over floating tensors by name, in float64, folded one by one.
 
-    A summand need not have all tensors: each has its own total of the weights.
+    A summand need not have all tensors: each has its own total of the weights. Summands in one vector wait
+    until there are four of them, which is one pass over the sums instead of four, to the same bits.
     """
 
-    values: Mapping[str, Tensor]
+    sums: Mapping[str, Tensor]  # without those that wait
     totals: Mapping[str, float]
+    waiting: list[tuple[Tensor, float]]  # the fold's own, as the sums are
 
     @classmethod
     def empty(cls) -> WeightedSum:
         """Nothing summed yet."""
-        return cls({}, {})
+        return cls({}, {}, [])
+
+    @property
+    def values(self) -> Mapping[str, Tensor]:
+        """The sums, by name."""
+        self._add_waiting()
+        return self.sums
 
     def add(self, values: Mapping[str, Tensor], weight: float) -> WeightedSum:
         """With one more summand. The sum so far is updated in place: it belongs to the fold alone."""
@@ -76,16 +84,23 @@ class WeightedSum(NamedTuple):
         """With `offset(origin, sent, update)` as one more summand, of all tensors that the update has."""
         sums, weights = self._room(update), np.array([weight], np.float64)
         whole = vectors(sums, origin, sent, update)
+        if whole is not None and whole[2] is whole[1] and _waits(whole[3]):
+            self.waiting.append((whole[3], weight))
+            if len(self.waiting) == FOUR:
+                WeightedSum(sums, {}, self.waiting)._add_waiting()
+            return self._replace(sums=sums, totals=self._weighed(update, (weight,)))
+        self._add_waiting()
         if whole is not None:
             total, value, there, change = whole
             add_weighted_offset(total, value, there, change, weights)
         else:
             for name, value in update.items():
                 add_weighted_offset(sums[name], origin[name], sent[name], value, weights)
-        return WeightedSum(sums, self._weighed(update, (weight,)))
+        return self._replace(sums=sums, totals=self._weighed(update, (weight,)))
 
     def add_rows(self, rows: Mapping[str, Tensor], weights: Tensor) -> WeightedSum:
         """With the summands of several clients: the same bits as one after another."""
+        self._add_waiting()
         sums = self._room(row(rows, 0))
         whole = vectors(sums, rows)
         if whole is not None:
@@ -93,7 +108,7 @@ class WeightedSum(NamedTuple):
         else:
             for name, value in rows.items():
                 add_weighted(sums[name], value, weights.numpy())
-        return WeightedSum(sums, self._weighed(rows, weights.tolist()))
+        return self._replace(sums=sums, totals=self._weighed(rows, weights.tolist()))
 
     def mean(self) -> Mapping[str, Tensor]:
         """`sum_i a_i x_i / sum_i a_i`, in float64, of the tensors that any summand had."""
@@ -103,15 +118,38 @@ class WeightedSum(NamedTuple):
             return mean
         return {name: value / self.totals[name] for name, value in self.values.items() if self.totals[name]}
 
+    def _add_waiting(self) -> None:
+        if len(self.waiting) == FOUR:
+            r0, r1, r2, r3 = (vector.numpy() for vector, _ in self.waiting)
+            weights = np.array([weight for _, weight in self.waiting])
+            add_four(in_one_vector(self.sums).vector.numpy(), r0, r1, r2, r3, weights)
+        else:
+            for vector, weight in self.waiting:
+                add_weighted(in_one_vector(self.sums).vector, vector[None], np.array([weight]))
+        self.waiting.clear()
+
     def _room(self, parts: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        if not self.values:
+        if not self.sums:
             room: Mapping[str, Tensor] = elementwise(_zeros, parts)
             return room
-        new = {name: _zeros(value) for name, value in parts.items() if name not in self.values}
-        return {**self.values, **new} if new else self.values
+        if vectors(self.sums, parts) is not None:
+            return self.sums
+        new = {name: _zeros(value) for name, value in parts.items() if name not in self.sums}
+        return {**self.sums, **new} if new else self.sums
 
     def _weighed(self, parts: Mapping[str, Any], weights: Any) -> dict[str, float]:
+        before = {self.totals.get(name, 0.0) for name in parts}
+        if len(before) == 1:  # as it is where all clients send all tensors
+            return {**self.totals, **dict.fromkeys(parts, sum(weights, before.pop()))}
         return {**self.totals, **{name: sum(weights, self.totals.get(name, 0.0)) for name in parts}}
+
+
+FOUR = 4
+
+
+def _waits(vector: Tensor) -> bool:
+    """Whether a summand can be added together with three others."""
+    return vector.device.type == "cpu" and vector.dtype == torch.float32 and not vector.requires_grad
 
 
 def _zeros(value: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -37,6 +37,7 @@ class Layout:
         return Flat(self, vector)
 
 
+@final  # so that to ask for the type is enough, which is faster than isinstance with an abstract class
 class Flat(Mapping[str, Tensor]):
     """Tensors by name, as views of one vector, made when they are asked for."""
 
@@ -101,10 +102,12 @@ def in_one_vector(values: Mapping[str, Tensor]) -> Flat:
 
 def vectors(*trees: Any) -> list[Tensor] | None:
     """The vectors of trees that are laid out alike; None if one of them is not."""
-    first = trees[0]
-    if not isinstance(first, Flat):
-        return None
-    for other in trees[1:]:
-        if not isinstance(other, Flat) or (other.layout is not first.layout and other.layout != first.layout):
+    layout, found = None, []
+    for tree in trees:
+        if type(tree) is not Flat:
             return None
-    return [tree.vector for tree in trees]
+        if layout is not tree.layout and layout is not None and layout != tree.layout:
+            return None
+        layout = tree.layout
+        found.append(tree.vector)
+    return found

@@ -108,20 +108,22 @@ def _header(description: Any) -> bytes:
 def _lengths(tree: Tree) -> tuple[int, int]:
     """The length of the description as JSON, and that of the tensors, without making either."""
     if isinstance(tree, Tensor):
-        characters = _tensor_length(tree.dtype, tree.shape)
-        return characters, tree.numel() * tree.element_size()
-    if isinstance(tree, Flat) and tree.vector.dim() == 1:
+        return _tensor_length(tree.dtype, tree.shape), tree.numel() * tree.element_size()
+    if type(tree) is Flat and tree.vector.dim() == 1:
         return _flat_length(tree.layout, tree.vector.dtype), tree.vector.numel() * tree.vector.element_size()
     if isinstance(tree, NAMED):
-        inner = [_lengths(value) for value in tree.values()]
-        marks = len('["d",[]]') + sum(len("[,]") + _json_length(name) for name in tree)
+        characters, parts = len('["d",[]]'), list(tree.values())
+        for name in tree:
+            characters += len("[,]") + _json_length(name)
     elif isinstance(tree, tuple | list):
-        inner = [_lengths(value) for value in tree]
-        marks = _opening_length(type(tree))
+        characters, parts = _opening_length(type(tree)), list(tree)
     else:
         return len(json.dumps(_describe(tree, []))), 0
-    commas = max(len(inner) - 1, 0)
-    return marks + commas + sum(c for c, _ in inner), sum(size for _, size in inner)
+    characters, size = characters + max(len(tree) - 1, 0), 0  # with the commas between the parts
+    for part in parts:
+        more, bytes_more = _lengths(part)
+        characters, size = characters + more, size + bytes_more
+    return characters, size
 
 
 @lru_cache(maxsize=256)

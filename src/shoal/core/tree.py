@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from shoal.core.flat import NAMED, Flat, vectors
 from shoal.core.types import Tree
+from shoal.kernels.fold import sum_of_squares
 
 
 def tree_map(
@@ -42,20 +42,21 @@ def tree_map(
 
 def elementwise(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:
     """`tree_map` for a function that treats every number alike: parameters in one vector are one call."""
-    return tree_map(partial(_at_once, function), first, *others, is_leaf=_is_flat)
-
-
-def _is_flat(tree: Tree) -> bool:
-    return isinstance(tree, Flat)
-
-
-def _at_once(function: Callable[..., Any], first: Any, *others: Any) -> Any:
-    if not isinstance(first, Flat):
+    if isinstance(first, Tensor):
         return function(first, *others)
-    whole = vectors(first, *others)
-    if whole is None:
-        return {name: function(value, *(other[name] for other in others)) for name, value in first.items()}
-    return first.layout.tree(function(*whole))
+    if type(first) is Flat:
+        whole = vectors(first, *others)
+        if whole is not None:
+            return first.layout.tree(function(*whole))
+    if isinstance(first, NAMED):
+        return {
+            name: elementwise(function, value, *[other[name] for other in others])
+            for name, value in first.items()
+        }
+    if isinstance(first, tuple | list):
+        parts = [elementwise(function, *inner) for inner in zip(first, *others, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    return function(first, *others)
 
 
 def row(tree: Tree, position: int) -> Tree:
@@ -82,6 +83,17 @@ def tensors(tree: Tree) -> list[Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)]
 
 
+def tensor_bytes(tree: Tree) -> int:
+    """How many bytes its tensors take."""
+    if type(tree) is Flat:
+        tree = tree.vector
+    if isinstance(tree, Tensor):
+        return tree.numel() * tree.element_size()
+    if isinstance(tree, dict):
+        return sum(map(tensor_bytes, tree.values()))
+    return sum(map(tensor_bytes, tree)) if isinstance(tree, tuple | list) else 0
+
+
 def subtract(first: Tree, second: Tree) -> Tree:
     """Leaf by leaf `first - second`."""
     return elementwise(torch.sub, first, second)
@@ -97,9 +109,16 @@ def zeros_like(tree: Tree) -> Tree:
     return elementwise(torch.zeros_like, tree)
 
 
+def squared_norm(tree: Tree) -> float:
+    """The sum of the squares of all numbers, in float64."""
+    if type(tree) is Flat and tree.vector.device.type == "cpu" and tree.vector.dtype == torch.float32:
+        return sum_of_squares(tree.vector.detach().contiguous().numpy())
+    return sum(float(leaf.double().square().sum()) for leaf in tensors(tree))
+
+
 def all_finite(tree: Tree) -> bool:
     """Whether no floating leaf holds an infinity or a NaN."""
-    if isinstance(tree, Flat):
+    if type(tree) is Flat:
         return not tree.vector.is_floating_point() or _is_finite(tree.vector)
     if isinstance(tree, dict):
         return all(map(all_finite, tree.values()))

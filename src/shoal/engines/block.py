@@ -33,7 +33,7 @@ from shoal.engines.serial import Serial, delivered
 
 LARGEST_BLOCK = 256  # clients
 LARGEST_STACK = 2**24  # parameters of all clients of a block together
-CHUNKS = 4  # of a block, for each thread: more overlap better, and cost more calls
+CHUNKS = 16  # of a block: more overlap better, and cost more calls
 
 Mail = Sequence[tuple[Packet, Tree, int]]
 
@@ -119,7 +119,7 @@ class Blocks:
 
         Threads train some of them, while this one prepares the next and takes in what is trained.
         """
-        size = -(-len(cohort.ids) // (CHUNKS * self._threads))
+        size = -(-len(cohort.ids) // CHUNKS)
         positions = range(len(cohort.ids))
         chunks = []
         for first in positions[::size]:

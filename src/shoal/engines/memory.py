@@ -10,7 +10,8 @@ from collections import OrderedDict
 from pathlib import Path
 
 from shoal.core.engine import Memory
-from shoal.core.serialization import from_buffer, nbytes, to_bytes
+from shoal.core.serialization import from_buffer, to_bytes
+from shoal.core.tree import tensor_bytes
 from shoal.core.types import Version
 
 BUDGET = 2**30  # bytes of memories that stay in memory; the others lie on disk, mapped when they are read
@@ -57,7 +58,7 @@ class MemoryStore:
         self.write(client, None, version, memory)
 
     def _keep(self, place: Place, memory: Memory) -> None:
-        size = nbytes(memory)
+        size = tensor_bytes(memory)
         self._warm[place] = (memory, size)
         self._used += size
         while self._used > self._budget:

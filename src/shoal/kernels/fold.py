@@ -47,6 +47,22 @@ def weighted_sum(
     _weighted_sum(acc, rows, weights, first, last)
 
 
+_ROW = given(float32, 1)
+
+
+@kernel(types.void(float64[::1], _ROW, _ROW, _ROW, _ROW, given(float64, 1)))
+def add_four(
+    acc: np.ndarray, r0: np.ndarray, r1: np.ndarray, r2: np.ndarray, r3: np.ndarray, weights: np.ndarray
+) -> None:
+    """What `weighted_sum` does with four rows, which need not lie side by side here."""
+    sizes = min(r0.size, r1.size, r2.size, r3.size), max(r0.size, r1.size, r2.size, r3.size)
+    if sizes != (acc.size, acc.size) or weights.size != 4:
+        raise ValueError("four rows, four weights and the sums do not fit together")
+    w0, w1, w2, w3 = weights[0], weights[1], weights[2], weights[3]
+    for p in range(acc.size):
+        acc[p] = (((acc[p] + w0 * r0[p]) + w1 * r1[p]) + w2 * r2[p]) + w3 * r3[p]
+
+
 @kernel(types.void(float64[::1], given(float32, 1), given(float32, 1), given(float32, 1), float64))
 def add_offset(
     acc: np.ndarray, value: np.ndarray, sent: np.ndarray, update: np.ndarray, weight: float
@@ -56,6 +72,21 @@ def add_offset(
         raise ValueError("sums, values, sent ones and updates must be as many")
     for p in range(acc.size):
         acc[p] += weight * ((np.float64(sent[p]) - np.float64(value[p])) + np.float64(update[p]))
+
+
+@kernel(float64(given(float32, 1)))
+def sum_of_squares(values: np.ndarray) -> float:
+    """In float64, in sixteen sums of every sixteenth number: one sum could not be made into vector code."""
+    sums = np.zeros(16)
+    whole = values.size - values.size % 16
+    for first in range(0, whole, 16):
+        for lane in range(16):
+            value = np.float64(values[first + lane])
+            sums[lane] += value * value
+    for p in range(whole, values.size):
+        value = np.float64(values[p])
+        sums[p - whole] += value * value
+    return float(sums.sum())
 
 
 @kernel(boolean(given(float32, 1), float32))

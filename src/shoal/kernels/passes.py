@@ -32,6 +32,21 @@ def plain(rule: StepRule) -> Flag:
     return not extras
 
 
+@inner
+def only_shifted(rule: StepRule) -> Flag:
+    """Whether a step subtracts the gradient and the shift, and nothing else is done."""
+    others = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO
+    return rule.shifted and not others
+
+
+@inner
+def _shift(w: np.ndarray, at: Index, shift: np.ndarray, flat: Index, count: Index, rate: Real) -> None:
+    """w -= rate * shift, for a row that is still in the cache."""
+    row, more = w[at : at + count], shift[flat : flat + count]
+    for i in range(count):
+        row[i] -= rate * more[i]
+
+
 def _dot_band(rows: int) -> Callable[..., None]:
     two, one = make_dot(rows, 2), make_dot(rows, 1)
 
@@ -168,12 +183,16 @@ def backward(
                     work.slopes, dx, batch, wide, work.slopes, dy + o, slope, one, work.params, at, rows, _ONE
                 )
             args = (work.slopes, dy + o, one, slope, work.values, x, rows_in)
+            count = net.sizes[layer]
             if plain(rule):
                 _accumulate(work.params, at, rows, wide, *args, -rule.rate)
+            elif only_shifted(rule):
+                _accumulate(work.params, at, rows, wide, *args, -rule.rate)
+                for r in range(rows):
+                    _shift(work.params, at + r * wide, shift, flat + (o + r) * count, count, rule.rate)
             else:
                 clear(work.gradient, none, rows * wide)
                 _accumulate(work.gradient, none, rows, wide, *args, _ONE)
-                count = net.sizes[layer]
                 for r in range(rows):
                     place = flat + (o + r) * count
                     _descend(work, at + r * wide, r * wide, count, rule, fresh, origin, shift, place)
@@ -201,6 +220,9 @@ def _descend_bias(
     args = (wide, work.one, none, none, none, work.slopes, dy, batch)
     if plain(rule):
         _outers_one(work.params, at, *args, -rule.rate)
+    elif only_shifted(rule):
+        _outers_one(work.params, at, *args, -rule.rate)
+        _shift(work.params, at, shift, flat, net.sizes[layer + 1], rule.rate)
     else:
         clear(work.gradient, none, wide)
         _outers_one(work.gradient, none, *args, _ONE)

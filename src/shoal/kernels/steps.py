@@ -18,6 +18,27 @@ def extend(out: np.ndarray, now: np.ndarray, before: np.ndarray, by: float) -> N
         out[p] = here + by * (here - np.float64(before[p]))
 
 
+@kernel(
+    types.void(float32[::1], float32[::1], given(float32, 1), given(float32, 1), given(float32, 1), float64)
+)
+def control(
+    own: np.ndarray,
+    change: np.ndarray,
+    update: np.ndarray,
+    shift: np.ndarray,
+    before: np.ndarray,
+    reach: float,
+) -> None:
+    """own[p] = -update[p] / reach - shift[p], change[p] = own[p] - before[p]: SCAFFOLD's line 12."""
+    sizes = min(own.size, change.size, shift.size, before.size), max(own.size, change.size, shift.size)
+    if sizes != (update.size, update.size) or before.size != update.size:
+        raise ValueError("all arguments must have as many numbers")
+    divisor = np.float32(-reach)
+    for p in range(update.size):
+        own[p] = update[p] / divisor - shift[p]
+        change[p] = own[p] - before[p]
+
+
 @kernel(float64[::1](given(float32, 1), given(float32, 1), given(float32, 1)))
 def turn(new: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:
     """[2]: the square of the step from `now` to `new`, and its inner product with the step from `before`."""

@@ -26,7 +26,6 @@ from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start
-from shoal.core.tree import subtract
 from shoal.core.types import Acc, Cohort, Context, Metrics, ModelMessage, ModelUpdate, Moment, Reply, Weights
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
@@ -92,11 +91,11 @@ class FedBN(AveragingMethod):
         self, task: Task, memory: Weights, message: Any, data: Data, context: Context
     ) -> Course:
         """See `Training`."""
-        trained = yield Start(self.local_model(memory, message), self.terms)
-        after = trained.weights
-        update = subtract(shared_part(task, after), message.model)
+        start = self.local_model(memory, message)
+        trained = yield Start(start, self.terms)
+        update = shared_part(task, trained.update(start))
         reply = Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})
-        return own_part(task, after), reply
+        return own_part(task, trained.weights), reply
 
     def local_model(self, memory: Weights, message: Any) -> Weights:
         """See `Method`."""

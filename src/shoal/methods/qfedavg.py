@@ -36,6 +36,7 @@ from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start, Training, check_training
+from shoal.core.tree import elementwise, squared_norm
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
 from shoal.parts.losses import mean_loss
 from shoal.server.optimizer import ServerOptimizer
@@ -100,7 +101,7 @@ class QFedAvg(Training):
     def fold(self, acc: QFedAvgAcc, client: int, sent: Any, reply: Reply) -> QFedAvgAcc:
         """See `Method`."""
         update, loss = reply.payload.update, max(float(reply.payload.start_loss), 0.0) + TINY
-        square = sum(float(x.double().square().sum()) for x in update.params.values())
+        square = squared_norm(update.params)
         return QFedAvgAcc(
             Mean().fold(acc.mean, client, sent.model, update, loss**self.q),
             {**acc.losses, client: loss},
@@ -116,8 +117,11 @@ class QFedAvg(Training):
         smooth = 1 / self.local.rate(moment.round)  # L
         divisor = sum(self._h(acc, client, smooth) for client in acc.losses)
         factor = smooth / divisor
-        step = {name: factor * value for name, value in acc.mean.floats.values.items()}
-        kept, params = self.server.step(state.server, {name: step[name] for name in state.model.params})
+        sums = acc.mean.floats.values
+        if sums.keys() != state.model.params.keys():  # buffers are averaged below
+            sums = {name: sums[name] for name in state.model.params}
+        step = elementwise(lambda value: factor * value, sums)
+        kept, params = self.server.step(state.server, step)
         mean = Mean().finish(task, (), acc.mean, moment).step
         model = moved(state.model, mean._replace(params=params))
         weights = {c: factor * self._draws(acc, c) * loss**self.q for c, loss in acc.losses.items()}

@@ -4,7 +4,7 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled 
 Learning, ICML 2020, Algorithm 1 with option II.
 
     client i:  y <- y - eta (g_i(y) - c_i + c), K times from x       (line 10) -> `Start(shift=c - c_i)`
-               c_i+ = c_i - c + (x - y) / (K eta)                    (line 12) -> `Scaffold.client_training`
+               c_i+ = c_i - c + (x - y) / (K eta)                    (line 12) -> `parts.control.next_control`
                return y - x and c_i+ - c_i
     server:    x <- x + eta_g mean(y_i - x)                          (line 16) -> `aggregators.averaging`
                c <- c + (|S| / N) mean(c_i+ - c_i)                   (line 17) -> `Scaffold.finish`
@@ -26,8 +26,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
 from shoal.aggregators.aggregator import Aggregator, Weighting, moved
 from shoal.aggregators.averaging import Averaged, AveragingMethod
 from shoal.aggregators.mean import Mean, WeightedSum
@@ -39,11 +37,10 @@ from shoal.core.term import Term
 from shoal.core.training import Course, Start, check_training
 from shoal.core.tree import elementwise, subtract, zeros_like
 from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
+from shoal.parts.control import Control, next_control
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
-
-Control = Mapping[str, Tensor]
 
 
 class ScaffoldState(NamedTuple):
@@ -143,8 +140,8 @@ class Scaffold(AveragingMethod):
         trained = yield Start(message.model, self.terms, shift)  # line 10
         update = trained.update(message.model)
         reach = self.local.rate(context.round) * effective_steps(trained.steps, self.local.momentum)
-        control = elementwise(lambda y, c: (y / -reach).sub_(c), update.params, shift)  # line 12
-        payload = ScaffoldReply(update, subtract(control, memory))
+        control, change = next_control(update.params, shift, memory, reach)  # line 12
+        payload = ScaffoldReply(update, change)
         return control, Reply(payload, data.weight, {"train_loss": trained.loss})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import platform
 import time
@@ -149,10 +150,12 @@ def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     keep_freed_memory()
+    gc.freeze()  # else Python looks through all modules again and again for what is no longer needed
     try:
         with threadpool_limits(1, "blas"):  # NumPy's
             yield
     finally:
+        gc.unfreeze()
         torch.set_num_threads(before)
 
 
