@@ -115,3 +115,24 @@ def test_eight_numbers_do_not_go_into_640_sums():
     with pytest.raises(ValueError, match="must be as many"):
         fold.add_offset(acc, *short, 0.3)
     assert np.array_equal(bits(acc), bits(before))
+
+
+@pytest.mark.parametrize("params", [0, 1, 7, 20_001])
+def test_four_rows_at_once_have_the_bits_of_one_after_another(params):
+    acc, rows, weights = problem(4, params)
+    expected = one_by_one(acc, rows, weights)
+    fold.add_four(acc, *rows, weights)
+    assert np.array_equal(bits(acc), bits(expected))
+
+
+def test_four_rows_must_fit():
+    acc, rows, weights = problem(4, 8)
+    for bad in ([*rows[:3], rows[3][:5]], [rows[0][:5], *rows[1:]]):
+        with pytest.raises(ValueError, match="do not fit"):
+            fold.add_four(acc, *(np.ascontiguousarray(row) for row in bad), weights)
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 1001])
+def test_the_sum_of_squares(size):
+    values = np.random.default_rng(size).normal(size=size).astype(np.float32)
+    assert fold.sum_of_squares(values) == pytest.approx((values.astype(np.float64) ** 2).sum(), rel=1e-14)

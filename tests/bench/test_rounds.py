@@ -1,0 +1,26 @@
+from shoal.bench import methods, modes
+
+
+def test_every_method_that_trains_is_timed_beside_fedavg():
+    names = methods.training_methods()
+    assert names[0] == "fedavg"
+    assert {"scaffold", "dsvd", "fedgen"} <= set(names)
+    assert not {"fsi", "pso"} & set(names)
+    seen = []
+    (row,) = methods.measure(["linear"], ["scaffold"], turns=1, watcher=lambda *what: seen.append(what))
+    assert seen == [("linear", "scaffold")]
+    assert row["seconds_per_round"] > 0
+    assert row["ratio_to_fedavg"] > 0
+    assert (row["model"], row["method"], row["mode"]) == ("linear", "scaffold", "block")
+
+
+def test_every_mode_is_timed_and_a_model_that_digits_do_not_fit_is_left_out(monkeypatch):
+    monkeypatch.setattr(modes, "MOST", 3)
+    (row,) = modes.measure(["linear", "vgg16"], ["fedavg"])
+    assert row["chosen"] == "block"
+    assert {"auto", "serial", "block", "workers", "plain", "behind_best"} <= row.keys()
+
+
+def test_rounds_that_are_too_long_are_left_out(monkeypatch):
+    monkeypatch.setattr(modes, "LONGEST", 0.0)
+    assert modes.measure(["linear"], ["fedavg"]) == []

@@ -1,0 +1,74 @@
+"""What the kernels add to a loss, against the same in torch with the gradients of autograd."""
+
+import pytest
+import torch
+from toy import KEY, setup
+
+from shoal.core.types import Context
+from shoal.parts.generator import new_generator
+from shoal.parts.losses import mean_loss
+from shoal.solver import descent
+from shoal.solver.sgd import Sgd
+from shoal.terms.generated import Generated
+from shoal.terms.not_true import NotTrue
+from shoal.terms.proximal import Proximal
+
+LEARNED = torch.tensor([True, False, True, True])
+LINEAR = {"dataset": "toy:blobs", "model": "linear"}
+
+
+def features(task, g_a=0.7, g_b=0.4):
+    return Generated(new_generator(3, 4, 8, task.width, KEY), LEARNED, g_a, g_b, draws=5, noise=3)
+
+
+def both(terms_of, options=None, task=None, shift=False):
+    """The trained weights of a client: by the kernels, and by torch."""
+    made = setup(**({"task": task} if task else {}))
+    task, solver = made.federation.task, Sgd(lr=0.1, batch=7, epochs=2, **(options or {}))
+    terms, start = terms_of(task), task.init(KEY.fold("start"))
+    data = made.side.data.train(1, solver.batching, KEY.fold("batches"), full=False)
+    context = Context(0, 0, {}, KEY.fold("client"))
+    assert solver.fits(task, terms)
+    more = {name: 0.1 * torch.ones_like(value) for name, value in start.params.items()} if shift else None
+    by_kernels = solver.train(task, start, data, context, terms, more)
+    noise = context.key.fold("noise")
+    by_torch = descent.train(solver._rule(0), task, start, data, noise, terms, more, torch.float32)
+    assert by_kernels.loss.item() == pytest.approx(by_torch.loss.item(), rel=1e-4)
+    return by_kernels.weights.params, by_torch.weights.params, start.params
+
+
+CASES = {
+    "not true": lambda task: (NotTrue(2.0, 1.0),),
+    "not true, warm": lambda task: (NotTrue(1.5, 3.0),),
+    "generated": lambda task: (features(task),),
+    "generated, without agreement": lambda task: (features(task, g_b=0.0),),
+    "agreement alone": lambda task: (features(task, g_a=0.0),),
+    "all": lambda task: (Proximal(0.3), NotTrue(1.0, 2.0), features(task)),
+}
+
+
+@pytest.mark.parametrize("task", [None, LINEAR], ids=["hidden layer", "linear"])
+@pytest.mark.parametrize("name", CASES)
+def test_terms_are_those_of_autograd(name, task):
+    found, expected, _ = both(CASES[name], task=task)
+    plain, _, _ = both(lambda task: (), task=task)
+    assert any((found[name] - plain[name]).abs().max() > 1e-3 for name in found)  # the term does something
+    for name in found:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "weight_decay": 0.1}])
+def test_a_shift_goes_with_terms_and_without(options):
+    for terms in (lambda task: (), CASES["all"]):
+        found, expected, _ = both(terms, options, shift=True)
+        for name in found:
+            torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("task", [None, LINEAR, {"dataset": "toy:blobs", "model": "logistic_ova"}])
+def test_the_mean_loss_is_that_of_the_model(task):
+    made = setup(**({"task": task} if task else {}))
+    task = made.federation.task
+    data, weights = made.side.data.train(2, None, KEY, full=False), task.init(KEY)
+    expected = task.losses(weights, *data.all).double().sum() / data.count
+    assert mean_loss(task, weights, data).item() == pytest.approx(expected.item(), rel=1e-6)
