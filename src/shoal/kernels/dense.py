@@ -4,8 +4,6 @@ A client is trained in a padded copy of its parameters that stays in the process
 pass a band of rows of a weight matrix first hands the error down to the layer below and is then updated
 where it stands. Clients are trained one after another and share nothing but memory, so a client's bits do
 not depend on the others in the call.
-
-numba notices changes of this file only: after a change of a module that it imports, touch it.
 """
 
 from __future__ import annotations

@@ -6,9 +6,12 @@ must show. Sums whose order matters for speed are written out in `tiles` instead
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -38,6 +41,8 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     compilation. The lock of the interpreter is let go, so calls may run side by side in threads.
     """
 
+    _forget_stale_code()
+
     def compiled(function: Function) -> Function:
         compile = numba.njit(signature, cache=True, nogil=True, error_model="numpy")
         try:
@@ -50,6 +55,20 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
         return made
 
     return compiled
+
+
+@cache
+def _forget_stale_code() -> None:
+    """Drop all code on disk once a source has changed: numba looks at the file of each kernel alone."""
+    folder = Path(__file__).parent
+    sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+    stamp, now = folder / "__pycache__" / "sources.sha256", hashlib.sha256(sources).hexdigest()
+    with suppress(OSError):  # where nothing can be written, nothing has changed since it was installed
+        if not stamp.exists() or stamp.read_text() != now:
+            for index in stamp.parent.glob("*.nbi"):
+                index.unlink()
+            stamp.parent.mkdir(exist_ok=True)
+            stamp.write_text(now)
 
 
 @cache
