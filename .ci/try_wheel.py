@@ -57,8 +57,9 @@ def keep_kernels(installed: Path) -> None:
         os.utime(copy, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     cache = installed / "kernels" / "__pycache__"
     cache.mkdir(exist_ok=True)
-    for path in (SOURCE / "kernels" / "__pycache__").glob("*.nb?"):
-        shutil.copy(path, cache)
+    for pattern in ("*.nb?", "*.sha256"):
+        for path in (SOURCE / "kernels" / "__pycache__").glob(pattern):
+            shutil.copy(path, cache)
 
 
 def use(folder: Path, packages: Path) -> None:

@@ -34,7 +34,8 @@ def _normalised(
         for i in range(wide):
             row[i] += bias[i]
             middle[i] += row[i]
-    middle /= n
+    for i in range(wide):
+        middle[i] /= n
     for b in range(n):
         row = hidden[b]
         for i in range(wide):
@@ -52,20 +53,56 @@ def _normalised(
 
 
 @inner
-def _through_norm(slopes: np.ndarray, normal: np.ndarray, root: np.ndarray) -> np.ndarray:
-    """The slopes before the normalisation, from those after it; in place."""
+def _plus(matrix: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Add the bias to every row, in place."""
+    for b in range(len(matrix)):
+        row = matrix[b]
+        for i in range(row.size):
+            row[i] += bias[i]
+    return matrix
+
+
+@inner
+def _sums(matrix: np.ndarray, out: np.ndarray) -> None:
+    """The sums of the columns."""
+    for i in range(out.size):
+        out[i] = _ZERO
+    for b in range(len(matrix)):
+        row = matrix[b]
+        for i in range(out.size):
+            out[i] += row[i]
+
+
+@inner
+def _rows(matrix: np.ndarray, out: np.ndarray) -> None:
+    """All rows, one after another."""
+    at, wide = 0, matrix.shape[1]
+    for b in range(len(matrix)):
+        row = matrix[b]
+        for i in range(wide):
+            out[at + i] = row[i]
+        at += wide
+
+
+@inner
+def _through_norm(
+    slopes: np.ndarray, normal: np.ndarray, root: np.ndarray, scale: np.ndarray, along: np.ndarray
+) -> np.ndarray:
+    """The slopes before BatchNorm, from those after it, in place; `along` becomes those by its scale."""
     n, wide = slopes.shape
-    total, along = np.zeros(wide), np.zeros(wide)
+    total = np.zeros(wide, np.float32)
+    for i in range(wide):
+        along[i] = _ZERO
     for b in range(n):
         row, place = slopes[b], normal[b]
         for i in range(wide):
             total[i] += row[i]
             along[i] += row[i] * place[i]
-    total, along = (total / n).astype(np.float32), (along / n).astype(np.float32)
+    share = _ONE / np.float32(n)
     for b in range(n):
         row, place = slopes[b], normal[b]
         for i in range(wide):
-            row[i] = root[i] * (row[i] - total[i] - place[i] * along[i])
+            row[i] = scale[i] * root[i] * (row[i] - share * total[i] - share * place[i] * along[i])
     return slopes
 
 
@@ -78,7 +115,9 @@ def _teachers(outputs: np.ndarray, y: np.ndarray, shares: np.ndarray) -> tuple[f
         for client in range(clients):
             row = outputs[b, client * classes : (client + 1) * classes]
             share = shares[client, y[b]]
-            top, whole, own = row.max(), _ZERO, row[y[b]]
+            top, whole, own = row[0], _ZERO, row[y[b]]
+            for c in range(1, classes):
+                top = max(top, row[c])
             for c in range(classes):
                 row[c] = math.exp(row[c] - top)
                 whole += row[c]
@@ -109,7 +148,8 @@ def _diversity(z: np.ndarray, noise: np.ndarray, eta: float, slopes: np.ndarray)
                 gaps[i] = gap * side
                 up[i] -= side
                 down[i] += side
-            total -= gaps.sum()
+            for i in range(wide):
+                total -= gaps[i]
     value = math.exp(total / (n * n * wide))
     factor = np.float32(eta * value / (n * n * wide))
     for b in range(n):
@@ -170,7 +210,9 @@ def train(
         decay: That times the parameters is added to the gradients.
     """
     hidden, n, wide_in, width = mean.size, inputs.shape[1], inputs.shape[2], heads.shape[1]
-    ends = np.cumsum(np.array([hidden * wide_in, hidden, width * hidden, width, hidden, hidden]))
+    ends = np.array([hidden * wide_in, hidden, width * hidden, width, hidden, hidden])
+    for i in range(1, ends.size):
+        ends[i] += ends[i - 1]
     if params.size != ends[-1] or first.size != params.size or second.size != params.size:
         raise ValueError("parameters and Adam's moments do not fit the network")
     if var.size != hidden or not 0 < noise <= wide_in:
@@ -180,9 +222,10 @@ def train(
     steps = inputs.shape[0]
     if classes.shape != (steps, n):
         raise ValueError("every sample has a class")
-    for y in classes.ravel():
-        if not 0 <= y < shares.shape[1]:
-            raise ValueError("there is no such class")
+    for step in range(steps):
+        for y in classes[step]:
+            if not 0 <= y < shares.shape[1]:
+                raise ValueError("there is no such class")
     w1, b1 = params[: ends[0]].reshape(hidden, wide_in), params[ends[0] : ends[1]]
     w2, b2 = params[ends[1] : ends[2]].reshape(width, hidden), params[ends[2] : ends[3]]
     scale, move = params[ends[3] : ends[4]], params[ends[4] :]
@@ -196,8 +239,8 @@ def train(
             for i in range(hidden):
                 value = scale[i] * normal[b, i] + move[i]
                 active[b, i] = _ZERO if value <= _ZERO else value
-        z = np.dot(active, w2.T) + b2
-        losses[step, 0], slopes = _teachers(np.dot(z, heads.T) + biases, classes[step], shares)
+        z = _plus(np.dot(active, w2.T), b2)
+        losses[step, 0], slopes = _teachers(_plus(np.dot(z, heads.T), biases), classes[step], shares)
         dz = np.dot(slopes, heads)
         losses[step, 1] = _diversity(z, x[:, :noise], eta, dz)
         dactive = np.dot(dz, w2)
@@ -205,12 +248,11 @@ def train(
             for i in range(hidden):
                 if active[b, i] <= _ZERO:
                     dactive[b, i] = _ZERO
-        gradient[ends[1] : ends[2]] = np.dot(dz.T, active).ravel()
-        gradient[ends[2] : ends[3]] = dz.sum(0)
-        gradient[ends[3] : ends[4]] = (dactive * normal).sum(0)
-        gradient[ends[4] :] = dactive.sum(0)
-        dx = _through_norm(dactive * scale, normal, root)
-        gradient[: ends[0]] = np.dot(dx.T, x).ravel()
-        gradient[ends[0] : ends[1]] = dx.sum(0)
+        _rows(np.dot(dz.T, active), gradient[ends[1] : ends[2]])
+        _sums(dz, gradient[ends[2] : ends[3]])
+        _sums(dactive, gradient[ends[4] :])
+        dx = _through_norm(dactive, normal, root, scale, gradient[ends[3] : ends[4]])
+        _rows(np.dot(dx.T, x), gradient[: ends[0]])
+        _sums(dx, gradient[ends[0] : ends[1]])
         _adam(params, first, second, gradient, done + step + 1, lr, decay)
     return losses

@@ -65,8 +65,8 @@ def _forget_stale_code() -> None:
     stamp, now = folder / "__pycache__" / "sources.sha256", hashlib.sha256(sources).hexdigest()
     with suppress(OSError):  # where nothing can be written, nothing has changed since it was installed
         if not stamp.exists() or stamp.read_text() != now:
-            for index in stamp.parent.glob("*.nbi"):
-                index.unlink()
+            for code in stamp.parent.glob("*.nb?"):
+                code.unlink()
             stamp.parent.mkdir(exist_ok=True)
             stamp.write_text(now)
 
@@ -75,7 +75,7 @@ def _forget_stale_code() -> None:
 def _announce() -> None:
     """Tell a person who waits, once and after the first and shortest of the kernels."""
     if sys.stderr.isatty():
-        print("Compiling for this machine: once, about 20 seconds.", file=sys.stderr, flush=True)
+        print("Compiling for this machine: once, about half a minute.", file=sys.stderr, flush=True)
 
 
 def emitted(function: Callable[..., Any]) -> Callable[..., Any]:
