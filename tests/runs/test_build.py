@@ -45,7 +45,7 @@ def narrow(shape):
 CASES = {
     "lists": (unlike(x_train=[[0.0] * 10] * 320), "x_train of data set blobs must be a tensor, got list"),
     "arrays": (unlike(y_test=[1, 2]), "y_test of data set blobs must be a tensor of torch.int64, got list"),
-    "lengths": (unlike(y_train=torch.zeros(3).long()), "has 320 samples and 3 labels to train"),
+    "lengths": (unlike(y_train=torch.zeros(3).long()), "has 320 samples and 3 labels"),
     "nothing": (
         unlike(x_test=torch.zeros(0, 10), y_test=torch.zeros(0).long()),
         "has 0 samples and 0 labels",

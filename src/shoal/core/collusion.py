@@ -1,8 +1,8 @@
-"""Attackers who act together: they are visited first, agree on their lies, and then answer in their turns.
+"""Colluding attackers: they train first, agree on what they send, and reply in the order of the cohort.
 
-The honest clients of a cohort are visited just as without an attack, in the engine's own way, and their
-replies are passed on as they come. Only what attackers answer is held; if they may see the replies of all,
-so are these.
+Honest clients run just as without an attack, in the engine's own way, and their replies are passed on as they
+arrive. Only the attackers' replies are held back; if attackers may see all replies, the honest ones are held
+too.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from shoal.core.types import Cohort, Context, Reply, Tree, Version, message_part
 
 
 class Way(Protocol):
-    """How an engine visits clients; see `Engine`."""
+    """The part of an engine that runs an exchange; see `Engine`."""
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """Visit them."""
 
     def close(self) -> None:
-        """End what was started."""
+        """Release what was started."""
 
 
 class Store(Protocol):
-    """Where what clients remember is kept; see `MemoryStore`."""
+    """Where clients' memories are kept; see `MemoryStore`."""
 
     def read(self, client: int, version: Version | None) -> Memory | None:
-        """The memory of that version."""
+        """The client's memory of that version."""
 
     def write(self, client: int, accepted: Version | None, pending: Version, memory: Memory) -> None:
-        """Keep a memory until it is known whether it was accepted."""
+        """Keep a memory until it is known whether its reply was accepted."""
 
 
 class Collusion:
-    """An engine's way of visiting clients, with attackers among them."""
+    """Wraps an engine's exchange so that attackers in the cohort can collude."""
 
     def __init__(self, side: ClientSide, way: Way, store: Store) -> None:
         self._side, self._way, self._store = side, way, store
@@ -70,7 +70,7 @@ class Collusion:
         yield from _in_turn(replies, dict(zip(liars, lies, strict=True)))
 
     def close(self) -> None:
-        """End what the way started."""
+        """Release what the wrapped exchange started."""
         self._way.close()
 
     @property
@@ -78,7 +78,7 @@ class Collusion:
         return self._side.attack is not None and self._side.attack.knows == "all"
 
     def _opened(self, delivery: Delivery) -> Reply:
-        """An honest reply as the server will see it."""
+        """An honest reply as the server will decode it."""
         assert delivery.reply is not None
         return self._side.method.received(delivery.reply, delivery.sent)
 
@@ -106,7 +106,7 @@ class Collusion:
     def _agreed(
         self, own: Sequence[Reply], contexts: Sequence[Context], seen: Sequence[Reply], cohort: int
     ) -> list[Reply]:
-        """The lies, given whose replies attackers see."""
+        """The attackers' forged replies, given the honest replies that they may see."""
         attack = self._side.attack
         assert attack is not None
         if attack.knows == "own":
@@ -114,7 +114,7 @@ class Collusion:
         return attack.lie(own, contexts, [*own, *seen], cohort) if own else []
 
     def _sent(self, work: Work, delivery: Delivery, reply: Reply, context: Context) -> Delivery:
-        """What the server gets of a lie."""
+        """The delivery of a forged reply: protected, encoded, and decoded by the server."""
         started, side, (client,) = time.perf_counter(), self._side, delivery.clients
         memory = self._store.read(client, work.version) if side.remembers else None
         with stage("update", client, work.round):
@@ -132,7 +132,7 @@ class Collusion:
 
 
 def _in_turn(replies: Iterator[Delivery], held: dict[int, Delivery]) -> Iterator[Delivery]:
-    """The honest replies with the held ones, by their positions, between: the whole in the cohort's order."""
+    """Merge the held replies, by position, into the honest ones, in the order of the cohort."""
     position = 0
     while position in held:
         yield held[position]
@@ -141,7 +141,7 @@ def _in_turn(replies: Iterator[Delivery], held: dict[int, Delivery]) -> Iterator
         begin, count = 0, len(delivery.clients)
         for place in range(1, count + 1):
             position += 1
-            if position in held:  # a block is cut where a held reply belongs
+            if position in held:  # a block is split where a held reply belongs
                 yield delivery.cut(begin, place)
                 begin = place
             while position in held:
