@@ -124,7 +124,7 @@ def test_a_round_with_too_few_replies_is_void():
     assert same(void.state, start(setup("scaffold").federation).state)
     assert not void.accepted
     reasons = {reason for _, reason in record.rejected}
-    assert reasons == {"lost", "too few replied: 3, and min_replies is 4"}
+    assert reasons == {"lost", "too few replies: 3, but min_replies is 4"}
     assert "clients.train_loss" not in record.metrics
     enough, _ = round_with(silent, "scaffold", faults={"min_replies": 3})
     assert len(enough.accepted) == 3

@@ -45,19 +45,21 @@ class Collusion:
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
-        asked = work.verb == "update"
-        liars = [i for i, client in enumerate(cohort.ids) if asked and self._side.attacks(client, work.round)]
-        if not liars:
+        is_update = work.verb == "update"
+        attackers = [
+            i for i, client in enumerate(cohort.ids) if is_update and self._side.attacks(client, work.round)
+        ]
+        if not attackers:
             yield from self._way.exchange(work, cohort, message, key)
             return
-        members, part = cohort.take(liars), message_part(message, liars)
+        members, part = cohort.take(attackers), message_part(message, attackers)
         trained = [
             single
             for delivery in self._way.exchange(work._replace(verb="train"), members, part, key)
             for single in delivery.singles()
         ]
-        chosen = set(liars)
-        honest = [i for i in range(len(cohort.ids)) if i not in chosen]
+        attacking = set(attackers)
+        honest = [i for i in range(len(cohort.ids)) if i not in attacking]
         replies: Iterator[Delivery] = iter(())
         if honest:
             replies = self._way.exchange(work, cohort.take(honest), message_part(message, honest), key)
@@ -66,8 +68,8 @@ class Collusion:
             held = [single for delivery in replies for single in delivery.singles()]
             seen = [self._opened(delivery) for delivery in held if delivery.reply is not None]
             replies = iter(held)
-        lies = self._lies(work, members, trained, seen, len(cohort.ids), key)
-        yield from _in_turn(replies, dict(zip(liars, lies, strict=True)))
+        forged = self._forged_deliveries(work, members, trained, seen, len(cohort.ids), key)
+        yield from _merged(replies, dict(zip(attackers, forged, strict=True)))
 
     def close(self) -> None:
         """Release what the wrapped exchange started."""
@@ -82,7 +84,7 @@ class Collusion:
         assert delivery.reply is not None
         return self._side.method.received(delivery.reply, delivery.sent)
 
-    def _lies(
+    def _forged_deliveries(
         self,
         work: Work,
         members: Cohort,
@@ -95,15 +97,15 @@ class Collusion:
             Context(work.round, work.leg, members.setting(i), key.fold("client", client))
             for i, client in enumerate(members.ids)
         ]
-        came = [i for i, delivery in enumerate(trained) if delivery.reply is not None]
+        replied = [i for i, delivery in enumerate(trained) if delivery.reply is not None]
         with stage("lie", None, work.round):
             own = [reply for delivery in trained if (reply := delivery.reply) is not None]
-            replies = self._agreed(own, [contexts[i] for i in came], seen, cohort)
-        for i, reply in zip(came, replies, strict=True):
-            trained[i] = self._sent(work, trained[i], reply, contexts[i])
+            replies = self._forged(own, [contexts[i] for i in replied], seen, cohort)
+        for i, reply in zip(replied, replies, strict=True):
+            trained[i] = self._delivered(work, trained[i], reply, contexts[i])
         return trained
 
-    def _agreed(
+    def _forged(
         self, own: Sequence[Reply], contexts: Sequence[Context], seen: Sequence[Reply], cohort: int
     ) -> list[Reply]:
         """The attackers' forged replies, given the honest replies that they may see."""
@@ -113,7 +115,7 @@ class Collusion:
             return [attack.lie_alone(reply, context) for reply, context in zip(own, contexts, strict=True)]
         return attack.lie(own, contexts, [*own, *seen], cohort) if own else []
 
-    def _sent(self, work: Work, delivery: Delivery, reply: Reply, context: Context) -> Delivery:
+    def _delivered(self, work: Work, delivery: Delivery, reply: Reply, context: Context) -> Delivery:
         """The delivery of a forged reply: protected, encoded, and decoded by the server."""
         started, side, (client,) = time.perf_counter(), self._side, delivery.clients
         memory = self._store.read(client, work.version) if side.remembers else None
@@ -122,16 +124,16 @@ class Collusion:
             if memory is not None and side.codec.remembers:
                 kept = memory._replace(codec=coded)
                 self._store.write(client, work.accepted.get(client), work.version, kept)
-            read, reason = side.read("update", answer)
+            decoded, reason = side.read("update", answer)
             return delivery._replace(
-                reply=read,
+                reply=decoded,
                 reason=reason,
                 bytes_up=answer.nbytes,
                 seconds=delivery.seconds + time.perf_counter() - started,
             )
 
 
-def _in_turn(replies: Iterator[Delivery], held: dict[int, Delivery]) -> Iterator[Delivery]:
+def _merged(replies: Iterator[Delivery], held: dict[int, Delivery]) -> Iterator[Delivery]:
     """Merge the held replies, by position, into the honest ones, in the order of the cohort."""
     position = 0
     while position in held:
