@@ -65,7 +65,7 @@ def start(federation: Federation) -> Progress:
 
 
 def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round]:
-    """One round."""
+    """Run one round."""
     key, round, tally = federation.key.fold("round", progress.round), progress.round, Tally()
     progress = _admit(federation, progress, key.fold("admit"), tally)
     with stage("select", None, round):

@@ -21,7 +21,7 @@ class Way(Protocol):
     """The part of an engine that runs an exchange; see `Engine`."""
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
-        """Visit them."""
+        """See `Engine`."""
 
     def close(self) -> None:
         """Release what was started."""

@@ -102,7 +102,7 @@ class Teacher(NamedTuple):
 
 
 class FedGenAcc(NamedTuple):
-    """The fold."""
+    """The accumulator."""
 
     average: Acc
     names: tuple[str, ...]

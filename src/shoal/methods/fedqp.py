@@ -113,7 +113,7 @@ class QpPlan(NamedTuple):
 
 
 class FedQPAcc(NamedTuple):
-    """The fold."""
+    """The accumulator."""
 
     average: Acc
     cohort: Cohort

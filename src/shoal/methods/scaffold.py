@@ -73,7 +73,7 @@ class ScaffoldReply(NamedTuple):
 
 
 class ScaffoldAcc(NamedTuple):
-    """The fold."""
+    """The accumulator."""
 
     average: Acc
     control: WeightedSum

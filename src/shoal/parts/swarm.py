@@ -70,7 +70,7 @@ class SwarmReply(NamedTuple):
 
 
 class SwarmAcc(NamedTuple):
-    """The fold."""
+    """The accumulator."""
 
     clients: tuple[int, ...]
     samples: float

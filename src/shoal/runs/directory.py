@@ -73,7 +73,7 @@ class RunDirectory:
         return (self.path / SUMMARY).exists()
 
     def remove(self) -> None:
-        """Undo `create`."""
+        """Delete a directory that `create` made."""
         for name in (SPEC, ROUNDS):
             (self.path / name).unlink()
         self.path.rmdir()
