@@ -20,7 +20,7 @@ from numba import types
 from shoal.kernels.jit import emitted
 
 LANES = 16
-# rows of a tile: 4 x 2 sums take 8 of the 32 registers of AVX-512, but all 16 of AVX2, with none left for operands
+# rows of a tile: 4 x 2 sums take 8 of the 32 registers of AVX-512, but all 16 of AVX2, with none to spare
 TALL = 4 if llvmlite.binding.get_host_cpu_features().get("avx512f", False) else 2
 
 _FLOAT, _INDEX, _LANE = ir.FloatType(), ir.IntType(64), ir.IntType(32)

@@ -76,7 +76,7 @@ def check(lr: float, tau: float, **betas: float) -> None:
 
 @dataclass(frozen=True)
 class ServerAdam(Adaptive):
-    """Adam: divides by the root of a running mean of squared steps."""
+    """Adam at the server: divides each coordinate by the root of a running mean of its squares."""
 
     lr: float = 0.03
     beta1: float = 0.9
@@ -93,7 +93,7 @@ class ServerAdam(Adaptive):
 
 @dataclass(frozen=True)
 class ServerYogi(Adaptive):
-    """Yogi: like Adam, but v changes more slowly, so that small steps do not undo it."""
+    """Yogi at the server: like Adam, but small steps lower the running squares only slowly."""
 
     lr: float = 0.03
     beta1: float = 0.9
@@ -110,7 +110,7 @@ class ServerYogi(Adaptive):
 
 @dataclass(frozen=True)
 class ServerAdagrad(Adaptive):
-    """Adagrad: divides by the root of the sum of all squared steps; steps shrink over the rounds."""
+    """Adagrad at the server: divides each coordinate by the root of the sum of its squares so far."""
 
     lr: float = 0.03
     beta1: float = 0.0

@@ -27,7 +27,7 @@ from shoal.server.optimizer import ServerOptimizer, Step, check_lr
 
 @dataclass(frozen=True)
 class ServerSgd(ServerOptimizer):
-    """SGD: applies the step as it is, or with a learning rate and momentum."""
+    """SGD at the server: applies the averaged update with a learning rate and momentum."""
 
     lr: float = 1.0
     momentum: float = 0.0  # beta
