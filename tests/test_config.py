@@ -57,7 +57,7 @@ def test_functions_are_constructors_too():
     ("table", "message"),
     [
         ({"rate": 1, "kidn": "a"}, r"unknown key outer.kidn; did you mean outer.kind\?"),
-        ({"rate": 1, "zzz": 1}, "unknown key outer.zzz; there are: flag, inner, kind, many, maybe, rate"),
+        ({"rate": 1, "zzz": 1}, "unknown key outer.zzz; valid are: flag, inner, kind, many, maybe, rate"),
         ({}, "outer.rate is missing; give it a value"),
         ({"rate": "fast"}, "outer.rate must be a number, got 'fast'"),
         ({"rate": True}, "outer.rate must be a number, got True"),

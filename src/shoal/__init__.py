@@ -1,6 +1,6 @@
-"""Shoal: federated learning between clients that are nothing alike.
+"""Shoal: federated learning between clients that differ in everything.
 
-What is asked for is imported when it is asked for: `shoal --help` need not wait for torch.
+Public names are imported on first use, so that `shoal --help` does not wait for torch.
 """
 
 from importlib import import_module
@@ -30,7 +30,7 @@ _HOMES = {
     "shoal.spec": ("Spec", "dump_spec", "load_spec"),
 }
 
-if TYPE_CHECKING:  # the same again, for those who read types
+if TYPE_CHECKING:  # the same names, for type checkers
     from shoal.core.data import Dataset
     from shoal.core.errors import SpecError, StageError
     from shoal.core.method import Method
@@ -43,7 +43,7 @@ else:
             if name in names:
                 globals()[name] = getattr(import_module(home), name)
                 return globals()[name]
-        if not name.startswith("_") and find_spec(f"shoal.{name}"):  # `shoal.methods` after `import shoal`
+        if not name.startswith("_") and find_spec(f"shoal.{name}"):  # e.g. `shoal.methods`
             return import_module(f"shoal.{name}")
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""All parts that a spec can name, by what they are."""
+"""All parts that a spec can name, by kind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CATALOGUES: dict[Any, Catalogue] = {
     ServerOptimizer: Catalogue("server optimizer", SERVERS),
 }
 
-LISTS: dict[str, Catalogue] = {  # what the command line lists, by the command
+LISTS: dict[str, Catalogue] = {  # the catalogues that the command line lists, by command
     "methods": METHOD,
     "datasets": DATASET,
     "models": MODEL,
@@ -55,7 +55,7 @@ LISTS: dict[str, Catalogue] = {  # what the command line lists, by the command
 
 
 def listed() -> dict[str, dict[str, Any]]:
-    """What the command line says of every entry that it lists: a summary, and fields with their defaults."""
+    """All entries that the command line lists: their summaries, and their fields with defaults."""
     return {
         command: {
             name: {"summary": _summary(entry), "fields": _fields(entry)}
@@ -66,12 +66,12 @@ def listed() -> dict[str, dict[str, Any]]:
 
 
 def _summary(entry: Callable[..., Any]) -> str:
-    """The first line of what it says of itself."""
+    """The first line of the docstring."""
     return (inspect.getdoc(entry) or "").split("\n")[0]
 
 
 def _fields(entry: Callable[..., Any]) -> dict[str, Any]:
-    """What a table may set, with the defaults; the solver has a table of its own."""
+    """The fields that a table may set, with their defaults; the solver has its own table."""
     return {
         name: None if argument.default is MISSING else write(argument.default, CATALOGUES)
         for name, argument in arguments(entry).items()

@@ -1,7 +1,7 @@
-"""Tables to objects and back: a table's keys are the arguments of a constructor.
+"""From tables to objects and back: the keys of a table are the arguments of a constructor.
 
-Anything with typed arguments can be configured: frozen dataclasses and plain functions. A part is chosen
-from a catalogue by a tag (`name`, or `kind` for partitions): a catalogue's name, or `package.module:object`.
+Anything with typed arguments can be configured: frozen dataclasses and plain functions. A table chooses a
+part by a tag (`name`, or `kind` for partitions): its name in the catalogue, or `package.module:object`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Argument(NamedTuple):
     """One argument of a constructor."""
 
     type: Any
-    default: Any  # MISSING if it must be given
+    default: Any  # MISSING if it is required
 
 
 class Catalogue(NamedTuple):
@@ -37,7 +37,7 @@ class Catalogue(NamedTuple):
 
 
 def arguments(constructor: Callable[..., Any]) -> dict[str, Argument]:
-    """The arguments that a table may give."""
+    """The arguments that a table may set."""
     hints = typing.get_type_hints(constructor)
     if dataclasses.is_dataclass(constructor):
         defaults = {f.name: _default(f) for f in dataclasses.fields(constructor) if f.init}
@@ -58,7 +58,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 def read(
     constructor: Callable[..., Any], table: Any, path: str, catalogues: Mapping[Any, Catalogue], **given: Any
 ) -> Any:
-    """The object that a table describes. `given` are arguments that do not come from the table."""
+    """The object that a table describes. `given` are arguments that are not in the table."""
     known = {name: a for name, a in arguments(constructor).items() if name not in given}
     if not isinstance(table, dict):
         raise SpecError(f"{path} must be a table, got {table!r}")
@@ -78,7 +78,7 @@ def read(
 
 
 def choose(catalogue: Catalogue, name: Any, path: str) -> Callable[..., Any]:
-    """The entry of that name, or the object that `package.module:object` names."""
+    """The catalogue entry with that name, or the object that `package.module:object` refers to."""
     if not isinstance(name, str):
         raise SpecError(f"{path} must be the name of a {catalogue.kind}, got {name!r}")
     if name in catalogue.entries:
@@ -102,16 +102,16 @@ def _imported(name: str, path: str) -> Callable[..., Any]:
 
 
 def unknown(shown: str, name: str, valid: Collection[str], kind: str, prefix: str = "") -> SpecError:
-    """An error for a name that does not exist, with the nearest one that does."""
+    """An error for an unknown name that suggests the nearest valid one."""
     near = difflib.get_close_matches(name, valid, n=1, cutoff=0.6)
-    cure = f"did you mean {prefix}{near[0]}?" if near else f"there are: {', '.join(sorted(valid)) or 'none'}"
+    cure = f"did you mean {prefix}{near[0]}?" if near else f"valid are: {', '.join(sorted(valid)) or 'none'}"
     return SpecError(f"unknown {kind} {shown}; {cure}")
 
 
 def part(
     catalogue: Catalogue, table: Any, path: str, catalogues: Mapping[Any, Catalogue], **given: Any
 ) -> Any:
-    """The part that a table, or just a name, chooses."""
+    """The part that is described by a table, or by its name alone."""
     table = {catalogue.tag: table} if isinstance(table, str) else table
     if not isinstance(table, dict) or catalogue.tag not in table:
         raise SpecError(f"{path} needs a {catalogue.tag}, one of: {', '.join(catalogue.entries)}")
@@ -128,12 +128,12 @@ def part(
 
 
 def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalogue]) -> Any:
-    """`value` as the wanted type, or an error that says what it should be."""
+    """`value` converted to the wanted type, or an error that says what it should be."""
     origin, options = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
         inner, *words = (option for option in options if option is not type(None))
         known = [word for literal in words for word in typing.get_args(literal)]
-        if isinstance(value, str) and known:  # a number, or one of some words
+        if isinstance(value, str) and known:  # a number, or one of a few words
             if value not in known:
                 raise SpecError(f"{path} must be {_spoken(inner)} or {' or '.join(known)}; got {value!r}")
             return value
@@ -160,12 +160,12 @@ def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalog
 
 
 def _spoken(wanted: type) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+    names = {int: "a whole number", float: "a number", str: "a string in quotes", bool: "true or false"}
     return names.get(wanted, "a table")
 
 
 def write(value: Any, catalogues: Mapping[Any, Catalogue]) -> Any:
-    """The inverse of `read` and `part`: plain tables, lists and scalars. Absent values are left out."""
+    """The inverse of `read` and `part`: plain tables, lists and scalars. None is left out."""
     if isinstance(value, list | tuple):
         return [write(item, catalogues) for item in value]
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
@@ -179,7 +179,7 @@ def write(value: Any, catalogues: Mapping[Any, Catalogue]) -> Any:
 
 
 def tagged(value: Any, catalogues: Mapping[Any, Catalogue]) -> Table:
-    """The beginning of a part's table: its tag and name. Empty for what no catalogue holds."""
+    """The tag and name that a part's table starts with. Empty for objects that are in no catalogue."""
     for protocol, catalogue in catalogues.items():
         if isinstance(value, protocol):
             return {catalogue.tag: name_of(type(value), catalogue)}
@@ -187,6 +187,6 @@ def tagged(value: Any, catalogues: Mapping[Any, Catalogue]) -> Table:
 
 
 def name_of(constructor: type, catalogue: Catalogue) -> str:
-    """The name under which the catalogue, or Python, knows a class."""
+    """The name of a class in the catalogue, or its import path."""
     names = [name for name, entry in catalogue.entries.items() if entry is constructor]
     return names[0] if names else f"{constructor.__module__}:{constructor.__qualname__}"

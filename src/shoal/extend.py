@@ -1,4 +1,4 @@
-"""All that one derives from, fills slots with or calls when one extends Shoal, in one place."""
+"""Everything that an extension of Shoal derives from or calls, in one place."""
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, Weighting, moved
 from shoal.aggregators.averaging import Averaged, Averaging, AveragingMethod

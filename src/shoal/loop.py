@@ -1,8 +1,8 @@
-"""The only round loop.
+"""The round loop; there is only one.
 
     admit -> select -> for each leg: dispatch -> exchange -> gate -> fold ... -> finish -> observe
 
-It knows no method, no selector, no engine: only their protocols.
+It knows only the protocols of methods, selectors and engines.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from shoal.tally import Tally
 
 @dataclass(frozen=True)
 class Federation:
-    """Everything that stays the same from round to round."""
+    """The parts of a run that do not change from round to round."""
 
     task: Task
     method: Method
     selector: Selector
     engine: Engine
-    key: Key  # of everything that is drawn
-    model_key: Key  # of initial values
+    key: Key  # for everything that is drawn at random, except initial weights
+    model_key: Key  # for initial weights
     remembers: bool  # whether clients have a memory
-    min_replies: int = 1  # an exchange that brings fewer counts as if nobody had answered
+    min_replies: int = 1  # with fewer replies, an exchange counts as if it had none
 
 
 class Progress(NamedTuple):
-    """Everything that is remembered from round to round, but for the clients' memories."""
+    """The state of a run between two rounds, without the clients' memories."""
 
-    round: int  # how many are done
+    round: int  # the number of finished rounds
     state: State
     selector: Any
     accepted: Mapping[int, Version]  # of each client's memory
-    known: frozenset[int]  # the clients that were admitted, where anybody asks for profiles
+    known: frozenset[int]  # the clients that were admitted, if profiles are asked for
 
 
 class Round(NamedTuple):
-    """What happened in one round."""
+    """The record of one round."""
 
     cohort: tuple[int, ...]
     bytes_down: int
@@ -58,14 +58,14 @@ class Round(NamedTuple):
 
 
 def start(federation: Federation) -> Progress:
-    """Before the first round."""
+    """The progress before the first round."""
     with stage("init", None, 0):
         state = federation.method.init(federation.task, federation.model_key)
         return Progress(0, state, federation.selector.init(), {}, frozenset())
 
 
 def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round]:
-    """One round."""
+    """Run one round."""
     key, round, tally = federation.key.fold("round", progress.round), progress.round, Tally()
     progress = _admit(federation, progress, key.fold("admit"), tally)
     with stage("select", None, round):
@@ -83,7 +83,7 @@ def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round
 
 
 class RoundWalk:
-    """The legs of a round, one after another."""
+    """The legs of a round, run one after another."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class RoundWalk:
 
     @property
     def state(self) -> State:
-        """The server's, now."""
+        """The current server state."""
         return self.progress.state
 
     @property
@@ -109,7 +109,7 @@ class RoundWalk:
         return not self._tally.rejected
 
     def step(self) -> None:
-        """Play the next leg."""
+        """Run the next leg."""
         leg, key = self._leg, self._key.fold("leg", self._leg)
         moment = Moment(self.progress.round, leg, leg == len(self.legs) - 1, key.fold("server"))
         members = self.legs[leg]
@@ -121,7 +121,7 @@ class RoundWalk:
         self._leg += 1
 
     def arrive(self, state: State, metrics: Metrics) -> None:
-        """Be at the end: what the legs left out would have sent is counted like the last leg's."""
+        """Jump to the end of the round; skipped legs are counted with the bytes of the last one."""
         self._tally.repeat(len(self.legs) - self._leg)
         self._tally.metrics.update(metrics)
         self.progress = self.progress._replace(state=state)
@@ -180,19 +180,19 @@ def _observe(selector: Selector, state: Any, delivery: Delivery) -> Any:
 
 
 def _check_finite(method: Method, state: State, round: int, tally: Tally) -> None:
-    """A model that is no longer made of numbers ends the run: nothing good can come after it."""
+    """End the run if a model contains infinities or NaN: further rounds cannot repair it."""
     for name, model in method.models(state).items():
         if not all_finite(model):
             called = f"the model {name}" if name else "the model"
             raise StageError(
                 f"{called} of {type(method).__name__} is no longer finite after round {round + 1}, "
-                f"with {tally.replies} replies taken in and {len(tally.rejected)} refused; "
+                f"with {tally.replies} replies accepted and {len(tally.rejected)} refused; "
                 "a smaller local.lr may help, and so may a robust aggregator"
             )
 
 
 def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -> Progress:
-    """Ask clients that are new for their profiles, if the method or the selector wants them."""
+    """Ask new clients for their profiles, if the method or the selector uses them."""
     method, selector, engine = federation.method, federation.selector, federation.engine
     if not (method.asks_profile or selector.asks_profile):
         return progress
@@ -216,9 +216,9 @@ def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -
 
 
 def _ordered(engine: Engine, cohort: Cohort) -> tuple[Cohort, dict[int, int]]:
-    """By samples, descending, then by id: long jobs first, and one order of folding on every engine.
+    """The cohort, largest clients first, then by id: long jobs start first, and every engine folds alike.
 
-    With the samples that each has declared, in that order.
+    Also returns the number of samples that each client has declared, in that order.
     """
     samples = engine.samples(cohort.ids)
     order = sorted(zip([-n for n in samples], cohort.ids, range(len(cohort.ids)), strict=True))

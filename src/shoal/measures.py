@@ -1,4 +1,4 @@
-"""Measures of predictions: accuracy, F1, the area under the ROC curve, and how they spread over clients."""
+"""Measures of predictions: accuracy, F1, AUC, and how they vary over clients."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MetricName = Literal["accuracy", "balanced_accuracy", "f1", "auc"]
 
 
 def measures(scores: np.ndarray, y: np.ndarray, metrics: Sequence[MetricName]) -> dict[str, float]:
-    """Accuracy and what else is asked for. Classes that the test set lacks do not count.
+    """Accuracy and the other metrics asked for. Classes that are missing in the test set do not count.
 
-    F1 and AUC are of the positive class where there are two classes, and the mean over classes otherwise.
-    A number that is not finite (AUC with one class only, a diverged model) stays so.
+    With two classes, F1 and AUC are those of the positive class, otherwise the mean over classes. Values that
+    are not finite (AUC with one class only, a diverged model) are returned as they are.
     """
     predicted = scores.argmax(1)
     present = np.unique(y)
@@ -37,22 +37,22 @@ def _f1(predicted: np.ndarray, true: np.ndarray) -> float:
 
 
 def auc(scores: np.ndarray, true: np.ndarray) -> float:
-    """The chance that a positive sample scores higher than a negative one (ties count half)."""
+    """The probability that a positive sample scores higher than a negative one (ties count half)."""
     positives, negatives = int(true.sum()), int((~true).sum())
     if not positives or not negatives or not np.isfinite(scores).all():
         return float("nan")
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = np.cumsum(counts) - (counts - 1) / 2  # equal scores share the mean of their ranks
+    ranks = np.cumsum(counts) - (counts - 1) / 2  # equal scores get the mean of their ranks
     above = ranks[place][true].sum() - positives * (positives + 1) / 2
     return float(above / (positives * negatives))
 
 
 def fairness(judged: Sequence[Mapping[str, Tensor]], measure: str) -> dict[str, float]:
-    """How the measure is spread over clients: mean, worst tenth (at least one client), deviation."""
+    """How a measure varies over clients: mean, mean of the worst tenth (at least one client), deviation."""
     values = np.sort([float(j[measure]) for j in judged])
     worst = values if measure == "accuracy" else values[::-1]
     tenth = max(1, len(values) // 10)
-    with np.errstate(invalid="ignore"):  # an infinite error has no deviation, and nobody needs to be warned
+    with np.errstate(invalid="ignore"):  # the deviation of infinite values is NaN; no warning needed
         return {
             f"mean_client_{measure}": float(values.mean()),
             f"worst_client_{measure}": float(worst[:tenth].mean()),

@@ -1,4 +1,4 @@
-"""Changes to a spec's tables: `path.to.field=value`, and another method."""
+"""Changes to a spec's tables: single settings, and another method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.spec import PARTS, TAGS
 
 
 def with_settings(table: Table, settings: Iterable[str]) -> Table:
-    """The table with `path.to.field=value` settings applied; a value is TOML, or else a text."""
+    """The table with `path.to.field=value` settings applied; a value that is not TOML is a string."""
     table = _copied(table)
     for setting in settings:
         path, equals, text = setting.partition("=")
@@ -22,7 +22,7 @@ def with_settings(table: Table, settings: Iterable[str]) -> Table:
             raise SpecError(f"--set {setting!r} must look like path.to.field=value, e.g. local.lr=0.1")
         inner = table
         for name in names[:-1]:
-            if isinstance(inner.get(name), str) and name in TAGS:  # a name alone is a part
+            if isinstance(inner.get(name), str) and name in TAGS:  # a part given by its name alone
                 inner[name] = {TAGS[name]: inner[name]}
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
@@ -35,15 +35,15 @@ def with_settings(table: Table, settings: Iterable[str]) -> Table:
 
 
 def _of_another_kind(table: Table, catalogue: Catalogue, name: Any) -> Table:
-    """What of a part's table another part of that kind understands too."""
+    """The fields of a part's table that another part of the same kind has too."""
     known = arguments(choose(catalogue, name, f"{catalogue.kind}.{catalogue.tag}"))
     return {field: value for field, value in table.items() if field in known}
 
 
 def with_method(table: Table, name: str) -> Table:
-    """The table with another method: its own fields stay only if it is the one that was there.
+    """The table with another method; fields of the old method are dropped.
 
-    A method that needs a selector of its own brings it along.
+    If the method needs a selector of its own, that is set too.
     """
     method = table.get("method", {})
     same = isinstance(method, dict) and method.get("name", "fedavg") == name

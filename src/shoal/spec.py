@@ -1,4 +1,4 @@
-"""A spec: everything that decides the numbers of a run. Every default of Shoal is in a dataclass it names."""
+"""A spec: everything that determines the results of a run. All defaults are in its dataclasses."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ TAGS = {name: CATALOGUES[protocol].tag for name, protocol in PARTS.items()}
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What is learned. `options` are the arguments of the data set's and the model's functions."""
+    """The data set and the model. `options` are arguments of the functions that create them."""
 
     dataset: str = "mnist5k"
     model: str = "mlp"
-    loss: LossName | None = None  # by default what suits the data set and the model
-    frozen: tuple[str, ...] = ()  # names of parameters that neither train nor travel; `*` stands for anything
+    loss: LossName | None = None  # by default the one that fits the data set and the model
+    frozen: tuple[str, ...] = ()  # parameters that are neither trained nor sent; `*` matches any text
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -85,12 +85,12 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """When and how models are judged."""
+    """When and how models are evaluated."""
 
     every: int = 1  # rounds; 0: only after the last one
-    clients: int = 100  # a fixed sample of them, each with the model that it would use
+    clients: int = 100  # a fixed sample, each client with the model that it would use
     metrics: tuple[MetricName, ...] = ("accuracy", "balanced_accuracy", "f1", "auc")
-    stop_at: float | None = None  # end the run once the accuracy, in [0, 1], reaches this; or the error does
+    stop_at: float | None = None  # stop when the accuracy, in [0, 1], or the mean squared error reaches this
 
     def __post_init__(self) -> None:
         for name, value in (("every", self.every), ("clients", self.clients)):
@@ -98,14 +98,14 @@ class Evaluate:
                 raise SpecError(f"{name} must be at least 0, got {value}")
         if self.stop_at is not None and not self.every:
             raise SpecError(
-                f"stop_at = {self.stop_at:g} needs evaluations on the way, and every = 0 has one at the end; "
-                "set every = 1"
+                f"stop_at = {self.stop_at:g} needs evaluations during the run, but every = 0 "
+                "evaluates only once, at its end; set every = 1"
             )
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How often a run is made safe."""
+    """How often a checkpoint is saved."""
 
     every: int = 1  # rounds; 0: never
 
@@ -116,10 +116,10 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Faults:
-    """What becomes of a round in which something goes wrong."""
+    """What happens if clients fail."""
 
-    on_error: Literal["stop", "refuse"] = "stop"  # an error at a client ends the run, or is a missing reply
-    min_replies: int = 1  # an exchange that brings fewer counts as if nobody had answered
+    on_error: Literal["stop", "refuse"] = "stop"  # an error at a client stops the run, or costs its reply
+    min_replies: int = 1  # with fewer replies, an exchange counts as if it had none
 
     def __post_init__(self) -> None:
         if self.min_replies < 1:
@@ -128,11 +128,11 @@ class Faults:
 
 @dataclass(frozen=True)
 class Seeds:
-    """Seeds of parts of a run; what is left out follows from `seed`."""
+    """Separate seeds for parts of a run; those left out are derived from `seed`."""
 
-    partition: int | None = None  # who holds what, for training and for tests
+    partition: int | None = None  # the partition of training and test samples
     model: int | None = None  # initial weights
-    order: int | None = None  # all else: who takes part, who attacks, in which order samples come, noise
+    order: int | None = None  # everything else: sampling of clients, attackers, order of samples, noise
 
     def __post_init__(self) -> None:
         for name, value in (("partition", self.partition), ("model", self.model), ("order", self.order)):
@@ -140,7 +140,7 @@ class Seeds:
                 raise SpecError(f"{name} must be at least 0, got {value}")
 
     def key(self, part: Literal["partition", "model", "order"], seed: int) -> Key:
-        """The root of that part's randomness, in a run with this seed."""
+        """The root key of that part, in a run with this seed."""
         own = getattr(self, part)
         return Key.from_seed(seed if own is None else own)
 
@@ -151,25 +151,25 @@ class EngineSpec:
 
     name: Literal["local"] = "local"
     mode: Literal["auto", "serial", "block", "workers"] = "auto"
-    workers: int = 0  # processes or threads; 0: as many as there are processors. It changes no number
-    exact: bool = False  # accepted and without effect: all modes have the same bits
+    workers: int = 0  # processes or threads; 0: one per processor. Does not change results
+    exact: bool = False  # accepted, but without effect: all modes give the same bits
     device: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.workers < 0:
-            raise SpecError(f"workers must be at least 0, got {self.workers}; 0 takes all processors")
+            raise SpecError(f"workers must be at least 0, got {self.workers}; 0 uses all processors")
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A run, described completely."""
+    """A complete description of a run."""
 
     seed: int = 0
     rounds: int = 60
     task: TaskSpec = field(default_factory=TaskSpec)
     partition: Partition = field(default_factory=Dirichlet)
     method: Method | Recipe = field(default_factory=FedAvg)
-    selector: Selector = None  # type: ignore[assignment]  # until below: the method's own, or uniform
+    selector: Selector = None  # type: ignore[assignment]  # set below: the method's own, or uniform
     codec: Codec = field(default_factory=Raw)
     attack: Attack | None = None
     privacy: Privacy | None = None
@@ -189,7 +189,7 @@ class Spec:
 
     @property
     def method_name(self) -> str:
-        """The method, by its name in the catalogue."""
+        """The name of the method in the catalogue."""
         return str(to_table(self)["method"]["name"])
 
 
@@ -203,7 +203,7 @@ def to_table(spec: Spec) -> Table:
 
 
 def from_table(table: Mapping[str, Any]) -> Spec:
-    """The spec that plain tables describe. A part may also be given as an object."""
+    """The spec that plain tables describe. Parts may also be given as objects."""
     known = {f.name for f in fields(Spec)} | {"local"}
     for name in table:
         if name not in known:
@@ -219,7 +219,7 @@ def from_table(table: Mapping[str, Any]) -> Spec:
             values[name] = convert(value, int, name, CATALOGUES)
         elif name not in ("method", "local"):
             argument = arguments(Spec)[name]
-            if isinstance(value, dict):  # a part's own fields may be given without its name
+            if isinstance(value, dict):  # fields of a part may be given without its name
                 default = Uniform() if name == "selector" else argument.default
                 value = {**tagged(default, CATALOGUES), **value}
             values[name] = convert(value, argument.type, name, CATALOGUES)
@@ -227,10 +227,12 @@ def from_table(table: Mapping[str, Any]) -> Spec:
 
 
 def _method(value: Any, solver: Any) -> Method | Recipe:
-    """The method, holding the solver that `[local]` describes if it trains at all."""
+    """The method, with the solver that `[local]` describes if it trains."""
     if isinstance(value, Method | Recipe):
         if solver is not None:
-            raise SpecError("a method given as an object holds its solver: set its field local, not [local]")
+            raise SpecError(
+                "a method given as an object has its own solver; set its field local, not [local]"
+            )
         return value
     name = value if isinstance(value, str) else value.get("name") if isinstance(value, dict) else None
     if isinstance(value, dict) and name is None:
@@ -247,7 +249,7 @@ def _method(value: Any, solver: Any) -> Method | Recipe:
 
 
 def _trained_alike(rule: Any, local: Sgd) -> Any:
-    """An aggregator that trains does as clients do, unless its table says otherwise."""
+    """Give an aggregator that trains the clients' solver settings, unless its table has its own."""
     table = {"name": rule} if isinstance(rule, str) else rule
     if not isinstance(table, dict) or "local" in table or "name" not in table:
         return rule
@@ -256,7 +258,7 @@ def _trained_alike(rule: Any, local: Sgd) -> Any:
 
 
 def _task(table: Any) -> TaskSpec:
-    """Keys besides dataset, model and loss go to the data set's and the model's functions."""
+    """Keys other than dataset, model, loss and frozen are options of the data set and the model."""
     if not isinstance(table, dict):
         raise SpecError(f"task must be a table, got {table!r}")
     own = {name: a for name, a in arguments(TaskSpec).items() if name != "options"}
@@ -273,7 +275,7 @@ def load_table(path: Path) -> Table:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SpecError(f"{path} does not exist; give the path of a spec in TOML") from None
+        raise SpecError(f"{path} does not exist; give the path of a spec file in TOML") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:

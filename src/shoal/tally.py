@@ -1,4 +1,4 @@
-"""What is counted during a round: bytes, refused replies, and what clients report."""
+"""The counts of a round: bytes, refused replies, and the metrics that clients report."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ class Tally:
         self.down = self.up = 0
         self.replies = 0  # accepted in this leg
         self.rejected: list[tuple[int, str]] = []
-        self.metrics: dict[str, Any] = {}  # the method's own
-        self._before = (0, 0)  # bytes before this leg
+        self.metrics: dict[str, Any] = {}  # reported by the method
+        self._before = (0, 0)  # bytes counted before this leg
         self._accepted: list[int] = []
-        self._sums: dict[str, tuple[float, float]] = {}  # of what clients report
+        self._sums: dict[str, tuple[float, float]] = {}  # of the metrics that clients report
         self._leg_sums: dict[str, tuple[float, float]] = {}
 
     def next_leg(self) -> None:
-        """What comes is counted to a new leg."""
+        """Start to count a new leg."""
         self._before = (self.down, self.up)
         self.replies = 0
         self._accepted = []
         self._sums, self._leg_sums = dict(self.sums()), {}
 
     def repeat(self, legs: int) -> None:
-        """Count as much traffic again as in this leg, `legs` times."""
+        """Count the traffic of this leg `legs` more times."""
         down, up = self._before
         self.down, self.up = self.down + legs * (self.down - down), self.up + legs * (self.up - up)
 
     def take(self, delivery: Delivery, gate: Gate) -> list[Delivery]:
-        """Count a delivery; returns what of it passes the gate."""
+        """Count a delivery; returns the parts of it that pass the gate."""
         self._count(delivery)
         if gate.block(delivery):
             return [self._accept(delivery)]
@@ -53,7 +53,7 @@ class Tally:
         return usable
 
     def take_profile(self, delivery: Delivery, gate: Gate) -> list[Delivery]:
-        """The same for what newcomers tell of themselves."""
+        """Count a delivery of profiles; returns those that pass the gate."""
         self._count(delivery)
         usable = []
         for single in delivery.singles():
@@ -61,7 +61,7 @@ class Tally:
             if not reason:
                 payload = getattr(single.reply, "payload", None)
                 told = isinstance(payload, dict) and payload.keys() == {"method", "selector"}
-                reason = unknown(payload) if told else "it tells nothing of itself"
+                reason = unknown(payload) if told else "its profile is missing or malformed"
             if reason:
                 self.rejected.append((single.clients[0], reason))
             else:
@@ -69,16 +69,16 @@ class Tally:
         return usable
 
     def too_few(self, needed: int) -> bool:
-        """Whether this leg counts as if nobody had answered; its replies are then refused after all."""
+        """Whether this leg has too few replies to count; if so, they are all refused."""
         if not self.replies or self.replies >= needed:
             return False
-        reason = f"too few replied: {self.replies}, and min_replies is {needed}"
+        reason = f"too few replies: {self.replies}, but min_replies is {needed}"
         self.rejected += [(client, reason) for client in self._accepted]
         self.replies, self._accepted, self._leg_sums = 0, [], {}
         return True
 
     def sums(self) -> dict[str, tuple[float, float]]:
-        """By name of what clients report: the weighted sum so far, and the sum of the weights."""
+        """For each metric that clients report: the weighted sum so far, and the sum of the weights."""
         sums = dict(self._sums)
         for name, (total, weights) in self._leg_sums.items():
             before = sums.get(name, (0.0, 0.0))
@@ -86,7 +86,7 @@ class Tally:
         return sums
 
     def recorded(self) -> dict[str, Any]:
-        """What is recorded: the means of what clients report, under names of their own; and the method's."""
+        """The metrics to record: means of those that clients report, as `clients.NAME`, and the method's."""
         means = {
             f"clients.{name}": total / weights for name, (total, weights) in self.sums().items() if weights
         }
@@ -104,7 +104,7 @@ class Tally:
         return delivery
 
     def _report(self, reply: Reply) -> None:
-        """Averaged by samples; what is no finite number is left out."""
+        """Add a client's metrics, weighted by its samples; values that are not finite are left out."""
         weights = [1.0] if reply.weight is None else _numbers(reply.weight)
         for name, values in reply.metrics.items():
             total, summed = self._leg_sums.get(name, (0.0, 0.0))

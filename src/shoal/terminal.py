@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: progress bars, tables. All but results goes to stderr."""
+"""Output in the terminal: progress bars and tables. Results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from rich.text import Text
 
 from shoal.report.shades import Heat, Shade, colours
 
-if TYPE_CHECKING:  # they import torch, which lists can do without
+if TYPE_CHECKING:  # these import torch, which commands that only list parts do not need
     from shoal.runs.record import Record
     from shoal.runs.runner import Watcher
 
 
 def stderr() -> Console:
-    """For progress and remarks."""
+    """The console for progress and remarks."""
     return Console(stderr=True, highlight=False)
 
 
 def stdout() -> Console:
-    """For results."""
+    """The console for results."""
     return Console(highlight=False)
 
 
 class Bars:
-    """A bar a run, with the latest accuracy beside it, and a bar for each file that is fetched."""
+    """One progress bar per run, with its latest accuracy, and one per file that is downloaded."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._files: dict[str, TaskID] = {}
 
     def add(self, label: str, rounds: int, done: int = 0) -> Watcher:
-        """A bar for a run; returns what the run should tell its rounds to."""
+        """Add a bar for a run; returns the watcher that updates it."""
         task: TaskID = self._progress.add_task(label, total=rounds, completed=done, score="")
 
         def watch(record: Record) -> None:
@@ -49,15 +49,15 @@ class Bars:
         return watch
 
     def download(self, path: str, came: int, total: int) -> None:
-        """Show how much of a file has come, in kilobytes."""
+        """Show how much of a file has been downloaded, in kilobytes."""
         if path not in self._files:
-            self._files[path] = self._progress.add_task(f"fetching {path}", total=None, score="kB")
+            self._files[path] = self._progress.add_task(f"downloading {path}", total=None, score="kB")
         self._progress.update(self._files[path], completed=came // 1000, total=total // 1000 or None)
 
 
 @contextmanager
 def bars() -> Iterator[Bars]:
-    """Progress bars, shown only where somebody can watch them."""
+    """Progress bars, shown only in an interactive terminal."""
     from shoal.data.fetch import watched as watched_downloads  # imports torch
 
     columns = (
@@ -81,7 +81,7 @@ def _score(record: Mapping[str, Any]) -> str:
 
 
 def show_table(title: str | None, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout: texts to the left, numbers to the right; without a head if none is given."""
+    """Print a table to stdout: text is left-aligned, numbers are right-aligned; the head is optional."""
     table = Table(
         title=title,
         title_justify="left",
@@ -101,9 +101,9 @@ def show_table(title: str | None, head: Sequence[str], rows: Sequence[Sequence[s
 
 
 def show_heat(heat: Heat, corner: str) -> None:
-    """A heat map on stdout. Where it is too wide, the columns that are left follow below."""
+    """Print a heat map to stdout; if it is too wide, the remaining columns follow below."""
     console = stdout()
-    widths = [max(7, *map(len, _words(column))) + 1 for column in heat.columns]  # and what parts them
+    widths = [max(7, *map(len, _words(column))) + 1 for column in heat.columns]  # and the gap between columns
     room, first = console.width - max(len(corner), *map(len, heat.rows)) - 4, 0
     console.print(heat.title, style="bold", soft_wrap=True)
     while first < len(widths):

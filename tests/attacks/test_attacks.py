@@ -84,8 +84,8 @@ def test_the_record_names_the_attackers():
         ({"attackers": [1, 1]}, "attackers must be different client ids"),
         ({"first": 0}, "first must be at least 1, the first round, got 0"),
         ({"first": 3, "last": 2}, "last must be at least first = 3, got 2"),
-        ({"attackers": [8]}, "there is no client 8 to attack; ids are 0 to 7"),
-        ({"fraction": 0.05}, "fraction = 0.05 of 8 clients is nobody; raise it, or name attackers"),
+        ({"attackers": [8]}, "client 8 cannot attack: ids are 0 to 7"),
+        ({"fraction": 0.05}, "fraction = 0.05 of 8 clients is no client; raise it, or name attackers"),
     ],
 )
 def test_bad_values_are_refused(fields, message):
@@ -96,5 +96,5 @@ def test_bad_values_are_refused(fields, message):
 def test_attackers_who_collude_need_one_place():
     made = setup(attack={"name": "ipm", "attackers": [0]})
     packet = Packet(ModelMessage(made.federation.task.init(KEY)))
-    with pytest.raises(SpecError, match="needs attackers in one place"):
+    with pytest.raises(SpecError, match="attackers must run in one place"):
         made.side.visit("update", 0, made.side.fresh, packet, Context(0, 0, {}, KEY))

@@ -96,7 +96,7 @@ def test_attackers_alone_are_copied():
     ("attack", "message"),
     [
         ({"name": "label_flip"}, "label_flip needs class labels"),
-        ({"name": "backdoor"}, "backdoor needs its target class 0; this is a regression"),
+        ({"name": "backdoor"}, "backdoor needs the target class 0; this is a regression"),
     ],
 )
 def test_a_regression_has_no_labels(attack, message):
@@ -109,7 +109,7 @@ def test_a_regression_has_no_labels(attack, message):
     ("make", "message"),
     [
         (lambda: LabelFlip(source=1), "give source and target, or neither"),
-        (lambda: LabelFlip(source=1, target=1), "another class than source, got 1"),
+        (lambda: LabelFlip(source=1, target=1), "target must differ from source, got 1"),
         (lambda: LabelFlip(source=1, target=-1), "classes are counted from 0, got -1"),
         (lambda: LabelFlip(labels=1.5), r"labels must be in \[0, 1\], got 1.5"),
         (lambda: LabelFlip(source=1, target=4).poison(Batch(X, Y), 4, KEY), "there is no class 4"),

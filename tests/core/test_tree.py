@@ -60,7 +60,7 @@ def test_a_packet_cannot_name_what_it_likes():
     packet = serialization.to_bytes(Pair(1, 2))
     for name in (b"subprocess:Popen    ", b"toy:no_such_class   ", b"never_imported:Thing"):
         mine = f"{Pair.__module__}:Pair".encode()
-        with pytest.raises(ValueError, match="which is no NamedTuple of an imported module"):
+        with pytest.raises(ValueError, match="which is not a NamedTuple of an imported module"):
             serialization.from_bytes(packet.replace(mine, name[: len(mine)].ljust(len(mine))))
 
 

@@ -142,7 +142,7 @@ def test_damaged_idx(tmp_path, content, why):
 def test_damaged_records(tmp_path):
     (tmp_path / "x").write_bytes(bytes(3074))
     assert read_cifar(tmp_path / "x", labels=2)[0].shape == (1, 3, 32, 32)
-    with pytest.raises(SpecError, match="3074 bytes are no multiple of a record's 3073"):
+    with pytest.raises(SpecError, match="3074 bytes are not a multiple of a record's 3073"):
         read_cifar(tmp_path / "x", labels=1)
     with pytest.raises(SpecError, match="x is damaged"):
         read_svhn(tmp_path / "x")

@@ -98,7 +98,7 @@ def test_partitions_are_frozen_and_have_defaults(kind):
 def test_clients_that_do_not_exist(kind, labelled):
     shards = PARTITIONS[kind]().split(labelled(labels_of([150] * 10), groups=np.arange(1500) % 2), KEY)
     for client in (-1, len(shards)):
-        with pytest.raises(IndexError, match=f"client {client} is none of 0"):
+        with pytest.raises(IndexError, match=f"there is no client {client}; ids are 0"):
             shards.indices(client)
         with pytest.raises(IndexError):
             shards.count(client)
@@ -273,18 +273,18 @@ def test_sixty_thousand_samples_are_dealt_at_once(kind, labelled):
     assert time.perf_counter() - start < 0.5
 
 
-CURES = "small values such as 0.1 .*, large ones even"
+CURES = "small values such as 0.1 .*, large ones"
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: Iid(0), "clients must be at least 1, got 0"),
-        (lambda: Dirichlet(beta=-1), f"beta must be > 0, got -1; {CURES} them out"),
+        (lambda: Dirichlet(beta=-1), f"beta must be > 0, got -1; {CURES} hardly"),
         (lambda: Dirichlet(beta=0), "beta must be > 0, got 0"),
         (lambda: Dirichlet(beta=float("nan")), "beta must be > 0, got nan"),
         (lambda: Dirichlet(min_size=0), "min_size must be at least 1, got 0"),
-        (lambda: Quantity(beta=float("inf")), f"beta must be > 0, got inf; {CURES} the sizes out"),
+        (lambda: Quantity(beta=float("inf")), f"beta must be > 0, got inf; {CURES} give similar sizes"),
         (lambda: LabelShards(classes=0), "classes must be at least 1, got 0"),
         (lambda: OneClass(clients=-3), "clients must be at least 1, got -3"),
         (lambda: Synthetic(samples=0), "samples must be at least 1, got 0"),
@@ -305,11 +305,11 @@ def test_fields_are_checked(make, message):
             "min_size = 6 for 200 clients takes 1200 .* has 1000; use min_size = 5 or",
         ),
         (Quantity(200, min_size=6), "use min_size = 5 or fewer clients"),
-        (Unseen(200, newcomers=101, min_size=5), "takes 505 training samples, toy has 500"),
-        (LabelShards(10, classes=11), "classes must be at most 10, those of toy, got 11"),
+        (Unseen(200, newcomers=101, min_size=5), "needs 505 training samples, but toy has 500"),
+        (LabelShards(10, classes=11), "classes must be at most the 10 of toy, got 11"),
         (LabelShards(4, classes=2), "cannot hold the 10 classes of toy; use at least 5 clients"),
         (LabelShards(600, classes=2), r"class \d has 100 training samples for the 120 clients"),
-        (OneClass(9), "a client for each of the 10 classes of toy, got 9; use clients = 10 or more"),
+        (OneClass(9), "at least one client per class, 10 for toy, got 9; use clients = 10 or more"),
         (Unseen(classes=10), "must be below the 10 classes of toy, got 10"),
         (Natural(), "toy has no natural clients; .*heart_disease"),
     ],
@@ -342,7 +342,7 @@ def test_more_clients_than_samples(toy, partition):
 def test_labels_of_a_regression(kind, labelled):
     dataset = labelled(np.zeros(1000, np.float32), classes=0)
     with pytest.raises(
-        SpecError, match=f"{kind} deals by label, but toy is a regression; use iid or quantity"
+        SpecError, match=f"{kind} needs class labels, but toy is a regression; use iid or quantity"
     ):
         PARTITIONS[kind]().split(dataset, KEY)
 

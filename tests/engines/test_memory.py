@@ -31,7 +31,7 @@ def test_what_does_not_fit_lies_on_disk_and_comes_back():
     store = MemoryStore(budget=2000)
     for client in range(20):
         store.write(client, None, (0, 0), memory(client))
-    files = list(store._cold.values())
+    files = list(store._on_disk.values())
     assert len(files) > 10
     assert all(path.exists() for path in files)
     for client in range(20):

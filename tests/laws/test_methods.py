@@ -181,7 +181,7 @@ def test_learns_the_toy_task(name, norm):
 
 @pytest.mark.parametrize("name", [name for name in METHODS if (name, "batch") not in NORMED])
 def test_a_model_that_it_cannot_learn_is_refused(name):
-    with pytest.raises(SpecError, match="cannot learn a model with BatchNorm"):
+    with pytest.raises(SpecError, match="cannot train a model with BatchNorm"):
         setup(name, task=BATCH_NORM)
 
 

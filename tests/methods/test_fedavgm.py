@@ -60,7 +60,7 @@ def test_it_is_fedavg_with_a_slot_filled():
     ("values", "message"),
     [
         ({"momentum": 1.0}, r"the server's momentum must be in \[0, 1\), got 1; 0.9 is usual"),
-        ({"server_lr": 0.0}, "the server's lr must be > 0, got 0; 1 takes the step as it is"),
+        ({"server_lr": 0.0}, "the server's lr must be > 0, got 0; 1 applies the step as it is"),
     ],
 )
 def test_bad_values_are_refused(values, message):

@@ -316,14 +316,14 @@ def test_the_defaults_learn_at_once(seed):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ({"dataset": "toy:line", "model": "linear"}, "fedgen needs classes and the loss cross_entropy"),
+        ({"dataset": "toy:line", "model": "linear"}, "fedgen needs a classifier with the loss cross_entropy"),
         (
             {"dataset": "toy:blobs", "model": "logistic_ova"},
-            "fedgen needs classes and the loss cross_entropy, got one_versus_all",
+            "fedgen needs a classifier with the loss cross_entropy, got one_versus_all",
         ),
         (
             {"dataset": "toy:blobs", "model": "toy:doubled"},
-            "fedgen needs a model whose outputs are those of a linear layer; end it in nn.Linear",
+            "fedgen needs a model that ends in a linear layer; end it with nn.Linear",
         ),
     ],
 )

@@ -121,7 +121,7 @@ def test_it_is_fedavg_with_a_term():
 )
 def test_tasks_without_a_softmax_are_refused(task):
     with pytest.raises(
-        SpecError, match="not-true distillation needs classes and the loss cross_entropy, got"
+        SpecError, match="not-true distillation needs a classifier with the loss cross_entropy, got"
     ):
         shoal.run(table("fedntd", task=task, partition={"kind": "iid", "clients": 8}))
 

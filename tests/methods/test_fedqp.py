@@ -165,7 +165,7 @@ def test_rounds_are_recorded(tmp_path):
 def test_a_momentum_of_one_is_worth_one_warning():
     for fields in ({"p": 0.5}, {"p": 0.0, "acc": 1.0, "bound": 2}, {"p": "auto", "acc": 1.0, "alpha": 5.0}):
         made = setup({"name": "fedqp", **fields})
-        with pytest.warns(UserWarning, match=r"effective momentum .* from 1 on training does not") as caught:
+        with pytest.warns(UserWarning, match=r"effective momentum .* at 1 or more training") as caught:
             play(made, 2)
         assert len(caught) == 1
     for fields in ({}, {"p": "auto"}, {"p": 1.0, "mutation": "gaussian"}):

@@ -169,7 +169,7 @@ def test_epochs_may_be_dealt_to_rounds_in_any_way():
         ({"w2": -0.1}, r"w2 must be in \[0, 1\], got -0.1"),
         (
             {"w1": 0.5, "w2": 0.6},
-            "w1 [+] w2 must be at most 1, got 0.5 [+] 0.6; what is missing to 1 is mutation",
+            "w1 [+] w2 must be at most 1, got 0.5 [+] 0.6; the rest up to 1 is mutation",
         ),
         ({"alpha": 0.0}, "alpha must be > 0, got 0"),
         ({"patience": 0}, "patience must be at least 1, got 0"),

@@ -89,5 +89,5 @@ def test_bad_rates_are_refused():
 
 
 def test_a_lossy_codec_is_worth_a_warning():
-    with pytest.warns(UserWarning, match="with a lossy codec the server's control is no longer the mean"):
+    with pytest.warns(UserWarning, match="the server's control variate is no longer the mean"):
         setup("scaffold", codec="float16")

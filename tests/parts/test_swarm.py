@@ -242,11 +242,11 @@ def test_swarms_that_do_not_suit_the_model_are_refused(name):
     with pytest.raises(SpecError, match="100000000 particles of 2 parameters take more than a gigabyte"):
         start(swarm(name, particles=10**8).federation)
     for task in (LINE, {"dataset": "toy:blobs", "model": "linear"}):
-        with pytest.raises(SpecError, match='loss = "paper" is that of one-versus-all linear models'):
+        with pytest.raises(SpecError, match='loss = "paper" is only for one-versus-all linear models'):
             start(swarm(name, task, loss="paper").federation)
 
 
 @SWARMS
 def test_a_lossy_codec_is_worth_a_warning(name):
-    with pytest.warns(UserWarning, match="clients judge rounded candidates"):
+    with pytest.warns(UserWarning, match="clients evaluate rounded candidates"):
         setup(name, codec="float16")

@@ -55,7 +55,7 @@ def test_small_clients_stay_out():
 def test_bad_values_are_refused():
     for fields, words in {
         ("noise", -1.0): "noise must be a standard deviation of at least 0, got -1",
-        ("min_samples", -1): "min_samples must be at least 0 samples, got -1",
+        ("min_samples", -1): "min_samples must be at least 0, got -1",
         ("min_samples", 1000): "privacy.min_samples = 1000, but no client holds more than",
     }.items():
         name, value = fields

@@ -45,7 +45,7 @@ def narrow(shape):
 CASES = {
     "lists": (unlike(x_train=[[0.0] * 10] * 320), "x_train of data set blobs must be a tensor, got list"),
     "arrays": (unlike(y_test=[1, 2]), "y_test of data set blobs must be a tensor of torch.int64, got list"),
-    "lengths": (unlike(y_train=torch.zeros(3).long()), "has 320 samples and 3 labels to train"),
+    "lengths": (unlike(y_train=torch.zeros(3).long()), "has 320 samples and 3 labels"),
     "nothing": (
         unlike(x_test=torch.zeros(0, 10), y_test=torch.zeros(0).long()),
         "has 0 samples and 0 labels",
@@ -176,7 +176,10 @@ def test_parameters_that_need_no_gradient_are_frozen_too():
 
 @pytest.mark.parametrize(
     ("frozen", "message"),
-    [(["first.*"], "'first.*' names no parameter of the model; it has 0.weight"), (["*"], "leaves nothing")],
+    [
+        (["first.*"], "'first.*' matches no parameter of the model, which has 0.weight"),
+        (["*"], "leaves no parameter to train"),
+    ],
 )
 def test_a_filter_that_makes_no_sense_is_refused(frozen, message):
     with pytest.raises(SpecError, match=re.escape(message)):
@@ -209,7 +212,7 @@ def test_seeds_vary_one_thing_at_a_time():
     [
         ({"stop_at": 50}, "evaluate.stop_at must be an accuracy in (0, 1], got 50; for 50 % write 0.5"),
         ({"stop_at": 0}, "evaluate.stop_at must be an accuracy in (0, 1], got 0"),
-        ({"stop_at": 0.5, "every": 0}, "stop_at = 0.5 needs evaluations on the way, and every = 0 has one"),
+        ({"stop_at": 0.5, "every": 0}, "stop_at = 0.5 needs evaluations during the run, but every = 0"),
     ],
 )
 def test_a_goal_that_cannot_be_reached_is_refused(evaluate, message):

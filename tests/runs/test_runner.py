@@ -76,7 +76,7 @@ def test_stops_where_it_should():
 def test_nothing_is_overwritten(tmp_path):
     shoal.run(table(rounds=1), tmp_path / "run")
     before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
-    with pytest.raises(SpecError, match="already holds another run; go on with `shoal resume"):
+    with pytest.raises(SpecError, match="already holds another run; continue it with `shoal resume"):
         shoal.run(table(rounds=2), tmp_path / "run")
     assert before == {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
     (tmp_path / "notes").mkdir()
@@ -161,7 +161,7 @@ def test_another_machine_is_worth_a_warning(tmp_path, monkeypatch):
     with pytest.raises(CrashError):
         shoal.run(table(), tmp_path / "run", crash)
     monkeypatch.setattr("shoal.runs.runner.environment", lambda: "torch 9.9, abacus")
-    with pytest.warns(UserWarning, match="goes on on torch 9.9, abacus"):
+    with pytest.warns(UserWarning, match="continues on torch 9.9, abacus"):
         shoal.resume(tmp_path / "run")
 
 

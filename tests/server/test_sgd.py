@@ -107,7 +107,7 @@ def test_the_state_is_a_tree_of_float64():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"lr": 0.0}, "lr must be > 0, got 0; 1 takes the step as it is"),
+        ({"lr": 0.0}, "lr must be > 0, got 0; 1 applies the step as it is"),
         ({"lr": -1.0}, "lr must be > 0, got -1"),
         ({"lr": math.inf}, "lr must be > 0, got inf"),
         ({"lr": math.nan}, "lr must be > 0, got nan"),

@@ -1,16 +1,16 @@
-"""A little is enough: attackers move the mean as far as it can be moved without standing out.
+"""A little is enough: attackers shift the mean as far as they can without being conspicuous.
 
 Baruch, Baruch, Goldberg: A Little Is Enough: Circumventing Defenses For Distributed Learning, NeurIPS 2019,
-Algorithm 3. Of n clients, m attack; mu and sigma are mean and deviation of the attackers' own honest updates,
-number by number.
+Algorithm 3. Of n clients, m attack; mu and sigma are mean and standard deviation of the attackers' own honest
+updates, per coordinate.
 
     s = floor(n / 2 + 1) - m     honest clients that must lie beyond the attackers         -> `z_max`
     z = the largest z with Phi(z) < (n - m - s) / (n - m)                                  -> `z_max`
     update <- mu - z sigma                                                                 -> `Alie.lie`
 
-Departures: attackers who are a majority need nobody beyond them; so that z stays finite, its share is kept
-1 / (2 (n - m)) away from 0 and 1, and with nobody honest z = 0. With one attacker sigma is 0 and the attack
-honest. A deviation has no sign: the paper adds z sigma, its code subtracts it, and so does this one.
+Departures: a majority of attackers needs no supporters; to keep z finite, its probability is kept
+1 / (2 (n - m)) away from 0 and 1, and z = 0 without honest clients. With one attacker sigma is 0, and the
+attack has no effect. The paper adds z sigma, its code subtracts it, and so does this one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from shoal.core.types import Context, Reply
 
 @dataclass(frozen=True)
 class Alie(Attack):
-    """Attackers all return the mean of their updates, `z` deviations off."""
+    """Attackers all send the mean of their updates, shifted by `z` standard deviations."""
 
     knows: Knows = "colluders"
 
-    z: float | None = None  # by default as far as the numbers of clients and attackers allow
+    z: float | None = None  # by default the largest that the numbers of clients and attackers allow
 
     def lie(
         self, replies: Sequence[Reply], contexts: Sequence[Context], known: Sequence[Reply], cohort: int
@@ -41,7 +41,7 @@ class Alie(Attack):
 
 
 def z_max(clients: int, attackers: int) -> float:
-    """How many deviations the attackers may be off and still have a majority on their side."""
+    """The largest shift, in standard deviations, with which a majority still supports the attackers."""
     honest = clients - attackers
     if not honest:
         return 0.0

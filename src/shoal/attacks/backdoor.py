@@ -1,15 +1,15 @@
-"""Backdoor: attackers teach the model that a small patch in the picture means the target class.
+"""Backdoor: attackers train the model to predict the target class for images with a small patch.
 
 Gu, Dolan-Gavitt, Garg: BadNets, 2017 (the patch); Bagdasaryan, Veit, Hua, Estrin, Shmatikov: How To Backdoor
-Federated Learning, AISTATS 2020 (at some clients of a federation).
+Federated Learning, AISTATS 2020 (with some clients of a federation).
 
     x <- x with `value` in its last `size` x `size` pixels, in all channels      -> `Backdoor.triggered`
     y <- target                                                                  -> `Backdoor.poison`
-    success = share of test samples of other classes that are taken for the
-              target class once they carry the patch                             -> `Backdoor.success`
+        success = share of test samples of other classes that are classified as
+                  the target class with the patch                            -> `Backdoor.success`
 
-Departures: the poisoned samples replace clean ones, the same ones in every round. There is no boost of the
-update. Of samples that are no pictures, the last `size` features carry the patch.
+Departures: the poisoned samples replace clean ones, the same in every round. The update is not scaled up.
+If samples are not images, the patch is in the last `size` features.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from shoal.core.key import Key
 
 @dataclass(frozen=True)
 class Backdoor(Attack):
-    """Attackers show the model a patch that means the target class, in part of their samples."""
+    """Attackers add a patch to part of their samples and label them as the target class."""
 
-    target: int = 0  # the class that the patch means
-    share: float = 0.5  # of an attacker's samples that carry it
-    size: int = 3  # of the patch, in pixels each way
+    target: int = 0  # the class that the patch should trigger
+    share: float = 0.5  # of an attacker's samples that are poisoned
+    size: int = 3  # of the patch, in pixels per side
     value: float = 1.0  # of its pixels
 
     def check(self) -> None:
@@ -48,7 +48,7 @@ class Backdoor(Attack):
         """See `Attack`."""
         if self.target >= classes:
             there_are = f"classes are 0 to {classes - 1}" if classes else "this is a regression"
-            raise SpecError(f"[attack] backdoor needs its target class {self.target}; {there_are}")
+            raise SpecError(f"[attack] backdoor needs the target class {self.target}; {there_are}")
         chosen = key.uniform((len(samples.y),)).to(samples.y.device) < self.share
         x = samples.x.clone()
         x[chosen] = self.triggered(samples.x[chosen])
@@ -64,7 +64,7 @@ class Backdoor(Attack):
         return patched
 
     def success(self, predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> float | None:
-        """See the module."""
+        """See `Attack`."""
         others = y != self.target
         if not bool(others.any()):
             return None

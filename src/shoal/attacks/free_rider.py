@@ -1,15 +1,15 @@
-"""Free riding: attackers do not train, they return the model that they were sent.
+"""Free riding: attackers contribute no training and send back the model that they received.
 
 Fraboni, Vidal, Lorenzi: Free-rider Attacks on Model Aggregation in Federated Learning, AISTATS 2021.
 
     plain:      update <- 0                                       -> `FreeRider.forge`, noise = 0
     disguised:  update <- noise t^-decay N(0, 1) in round t       -> `FreeRider.forge`
 
-They want the model and mean no harm: what they do is slow training down.
+Free riders want the model without contributing; they slow training down.
 
-Departures: they claim the samples that they hold. They do train, for nothing, so that methods with a client
-memory work as ever. The paper takes the size of the noise from the first change of the model; here it is
-a field.
+Departures: they report the number of samples that they hold. They still train, and discard the result, so
+that methods with client memories work. The paper derives the size of the noise from the first change of the
+model; here it is a field.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from shoal.core.types import Context, Reply
 
 @dataclass(frozen=True)
 class FreeRider(Attack):
-    """Attackers return the model as it came, with a little noise so that nobody notices."""
+    """Attackers send back the model that they received, disguised by a little noise."""
 
-    noise: float = 0.001  # its deviation in the first round; 0: none
-    decay: float = 1.0  # how fast it fades
+    noise: float = 0.001  # standard deviation in the first round; 0: no noise
+    decay: float = 1.0  # exponent of its decrease over rounds
 
     def check(self) -> None:
         """See `Attack`."""

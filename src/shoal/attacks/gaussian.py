@@ -1,12 +1,12 @@
-"""Gaussian noise: attackers hide their update in noise.
+"""Gaussian noise: attackers add noise to their update.
 
 Blanchard, El Mhamdi, Guerraoui, Stainer: Machine Learning with Adversaries: Byzantine Tolerant Gradient
 Descent, NeurIPS 2017, section 5 ("Gaussian" workers).
 
-    update <- update + sigma N(0, 1), number by number            -> `Gaussian.forge`
+        update <- update + sigma N(0, 1), per coordinate            -> `Gaussian.forge`
 
-Departures: the paper sends noise alone, with a deviation of 200. Noise so large is the same with or without
-the update below it; with the update, sigma = 0 is honest.
+Departures: the paper sends only noise, with a standard deviation of 200. With noise that large, the update
+makes no difference; with the update, sigma = 0 is honest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.core.types import Context, Reply
 
 @dataclass(frozen=True)
 class Gaussian(Attack):
-    """Attackers add noise of deviation `sigma` to every number of their update."""
+    """Attackers add Gaussian noise of standard deviation `sigma` to their update."""
 
     sigma: float = 1.0
 

@@ -1,15 +1,15 @@
-"""Inner product manipulation: attackers pull the mean to where its product with the true one is negative.
+"""Inner product manipulation: attackers make the inner product of the mean with the true mean negative.
 
 Xie, Koyejo, Gupta: Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product Manipulation, UAI 2019.
 mu is the mean of the attackers' own honest updates.
 
     update <- -epsilon mu                                         -> `Ipm.lie`
 
-A small epsilon is what deceives Krum and the median; the mean turns round at
-epsilon > (n - m) / m for m attackers among n clients.
+A small epsilon deceives Krum and the median; the mean changes its direction at epsilon > (n - m) / m for m
+attackers among n clients.
 
-Departures: the paper's attackers know the honest clients' updates; here they know their own, and
-`knows = "all"` makes them know the others'.
+Departures: the paper's attackers know the honest clients' updates; here they know only their own, unless
+`knows = "all"`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shoal.core.types import Context, Reply
 
 @dataclass(frozen=True)
 class Ipm(Attack):
-    """Attackers all return `-epsilon` times the mean of their updates."""
+    """Attackers all send `-epsilon` times the mean of their updates."""
 
     knows: Knows = "colluders"
 

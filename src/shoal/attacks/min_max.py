@@ -1,15 +1,14 @@
-"""Min-max: attackers go as far astray as they can without being farther from anybody than some honest client.
+"""Min-max: attackers send the most harmful update that is no farther from others than honest ones are.
 
 Shejwalkar, Houmansadr: Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
-Federated Learning, NDSS 2021, section IV-C. x_i are the attackers' own honest updates, mu their mean.
+Federated Learning, NDSS 2021, section IV-C. x_i are the attackers' own honest updates, mu is their mean.
 
     update <- mu + gamma p                                                                 -> `MinMax.lie`
     gamma = the largest one with max_i |mu + gamma p - x_i| <= max_ij |x_i - x_j|          -> `reach`
     p = -std(x) ("std"), -mu / |mu| ("unit"), or -sign(mu) ("sign")                        -> `DIRECTIONS`
 
-Departures: gamma is solved for: it is the smallest of the positive roots of one quadratic equation for each
-attacker. The paper halves an interval. With one attacker there is no distance to hide in, and the attack is
-honest.
+Departures: gamma is computed exactly, as the smallest positive root of one quadratic equation per attacker;
+the paper uses bisection. With one attacker all distances are 0, and the attack has no effect.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from shoal.core.types import Context, Reply
 
 Direction = Literal["std", "unit", "sign"]
 
-# From the updates' tensors [attackers, ...]; the length of p does not matter, gamma makes up for it.
+# From the stacked updates [attackers, ...]; the length of p does not matter, because gamma scales it.
 DIRECTIONS: dict[Direction, Callable[[Tensor], Tensor]] = {
     "std": lambda x: -x.std(0, correction=0),
     "unit": lambda x: -x.mean(0),
@@ -37,7 +36,7 @@ DIRECTIONS: dict[Direction, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class MinMax(Attack):
-    """Attackers all return the mean of their updates, pushed as far as their own distances allow."""
+    """Attackers all send the mean of their updates, shifted as far as the distances between them allow."""
 
     knows: Knows = "colluders"
 
@@ -53,7 +52,7 @@ class MinMax(Attack):
 
 
 def reach(updates: Sequence[Sequence[Tensor]], push: Callable[[Tensor], Tensor]) -> float:
-    """How far `mean + gamma push` may go; summed up tensor by tensor, so that no update is copied whole."""
+    """The largest gamma for `mean + gamma push`; summed per tensor, so that no update is copied whole."""
     count = len(updates)
     between, along = torch.zeros(count, count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
     away, length = torch.zeros(count, dtype=torch.float64), 0.0
@@ -68,7 +67,7 @@ def reach(updates: Sequence[Sequence[Tensor]], push: Callable[[Tensor], Tensor])
         between += squares[:, None] + squares[None, :] - 2 * products
         along += offsets @ step
         length += float(step @ step)
-    room = between.max() - away  # >= 0: the mean is never farther from one than the farthest other
+    room = between.max() - away  # >= 0: the mean is never farther away than the farthest update
     if length == 0:
         return 0.0
     # |offset_i + gamma p|^2 = away_i + 2 gamma along_i + gamma^2 length <= max between

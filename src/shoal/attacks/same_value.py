@@ -1,11 +1,11 @@
-"""Same value: attackers return an update all of whose numbers are equal.
+"""Same value: attackers send an update whose coordinates are all equal.
 
 Li, Xu, Chen, Giannakis, Ling: RSA: Byzantine-Robust Stochastic Aggregation Methods for Distributed Learning
 from Heterogeneous Datasets, AAAI 2019, section 5 ("same-value attack").
 
     update <- value (1, 1, ..., 1)                                -> `SameValue.forge`
 
-Departures: the paper sends models or gradients of equal numbers, here it is the update.
+Departures: the paper sends models or gradients with equal coordinates; here it is the update.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.core.types import Context, Reply
 
 @dataclass(frozen=True)
 class SameValue(Attack):
-    """Attackers return `value` for every number of their update."""
+    """Attackers send an update whose coordinates are all `value`."""
 
     value: float = 0.1
 

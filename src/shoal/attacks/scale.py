@@ -1,11 +1,11 @@
-"""Scaling: attackers return a multiple of their update, so that it outweighs the others.
+"""Scaling: attackers multiply their update, so that it dominates the mean.
 
 Bagdasaryan, Veit, Hua, Estrin, Shmatikov: How To Backdoor Federated Learning, AISTATS 2020, section 4 (model
-replacement: with the factor n / attackers an update survives the mean whole).
+replacement: with the factor n / attackers, the mean becomes the attackers' model).
 
     update <- factor update                                       -> `Scale.forge`
 
-Departures: what is scaled is the honest update; the paper scales a backdoored one.
+Departures: the honest update is scaled; the paper scales a backdoored one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal.core.types import Context, Reply
 
 @dataclass(frozen=True)
 class Scale(Attack):
-    """Attackers return `factor` times their update."""
+    """Attackers multiply their update by `factor`."""
 
     factor: float = 10.0
 

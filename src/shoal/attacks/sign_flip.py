@@ -1,4 +1,4 @@
-"""Sign flipping: attackers train honestly and return the opposite.
+"""Sign flipping: attackers train honestly and send the negative of their update.
 
 Li, Xu, Chen, Giannakis, Ling: RSA: Byzantine-Robust Stochastic Aggregation Methods for Distributed Learning
 from Heterogeneous Datasets, AAAI 2019, section 5 ("sign-flipping attack").
@@ -18,7 +18,7 @@ from shoal.core.types import Context, Reply
 
 @dataclass(frozen=True)
 class SignFlip(Attack):
-    """Attackers return `-factor` times their update."""
+    """Attackers multiply their update by `-factor`."""
 
     factor: float = 1.0
 

@@ -1,4 +1,4 @@
-"""Float16: floating tensors in IEEE half precision, two bytes a value."""
+"""Float16: floating-point tensors in half precision, two bytes per value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGEST = torch.finfo(torch.float16).max
 
 
 class Half(NamedTuple):
-    """A tensor in half precision, and the format that it had."""
+    """A tensor in half precision, and its original dtype."""
 
     values: Tensor
     dtype: str
@@ -25,9 +25,9 @@ class Half(NamedTuple):
 
 @dataclass(frozen=True)
 class Float16(Codec):
-    """Rounds floating tensors to half precision: relative error at most 2^-11, absolute 2^-25 near zero.
+    """Rounds floating-point tensors to half precision: relative error up to 2^-11, near zero 2^-25 absolute.
 
-    Finite values beyond the largest half (65,504) become that one.
+    Finite values outside the range of half precision become +-65,504.
     """
 
     def encode(

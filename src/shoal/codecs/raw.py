@@ -1,4 +1,4 @@
-"""Raw: every tensor in its own number format."""
+"""Raw: every tensor in its own dtype."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.core.types import Setting, Tree
 
 @dataclass(frozen=True)
 class Raw(Codec):
-    """Sends everything as it is; exact."""
+    """Sends everything unchanged; lossless."""
 
     transparent: ClassVar[bool] = True
 

@@ -1,1 +1,1 @@
-"""Protocols and the values that flow between them; no algorithm."""
+"""Protocols, and the values that flow between them; no algorithms."""

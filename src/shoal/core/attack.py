@@ -1,4 +1,4 @@
-"""The protocol of an attack: what some clients do instead of being honest."""
+"""The protocol of an attack: what malicious clients do."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from shoal.core.tree import tree_map
 from shoal.core.types import Context, Reply, Tree
 
 Knows = Literal["own", "colluders", "all"]  # whose honest replies attackers see before they answer
-USUAL = 0.1  # of the clients attack where the spec does not say how many
+USUAL = 0.1  # the fraction of clients that attack, if the spec names neither fraction nor attackers
 
 
 @dataclass(frozen=True)
 class Attack(ABC):  # noqa: B024  # each attack overrides the half it needs
-    """A behaviour of some clients, the same ones all through a run.
+    """The behaviour of malicious clients; the attackers stay the same throughout a run.
 
-    It acts on their data before they train, or on their replies before anything else does: so it works with
-    every method, codec and engine. A field of its own follows those that all attacks have.
+    It changes their data before training, or their replies before anything else sees them, so it works with
+    every method, codec and engine. Fields of a subclass follow the fields that all attacks have.
     """
 
-    fraction: float | None = None  # of the population that attacks; a tenth if nothing is said
-    attackers: tuple[int, ...] | None = None  # or who they are
+    fraction: float | None = None  # of the population that attacks; a tenth by default
+    attackers: tuple[int, ...] | None = None  # their ids, instead of a fraction
     first: int = 1  # the round of the first attack, counted from 1
-    last: int | None = None  # and of the last one; none: to the end
+    last: int | None = None  # the round of the last attack; None: the end of the run
     knows: Knows = "own"
 
     def __post_init__(self) -> None:
@@ -51,22 +51,20 @@ class Attack(ABC):  # noqa: B024  # each attack overrides the half it needs
         self.check()
 
     def check(self) -> None:  # noqa: B027  # not every attack has fields of its own
-        """Raise `SpecError` for a value of its own fields that makes no sense."""
+        """Raise `SpecError` if a field of the subclass has an invalid value."""
 
     def members(self, population: int, key: Key) -> frozenset[int]:
-        """Who attacks."""
+        """The ids of the attackers."""
         if self.attackers is not None:
             unknown = [client for client in self.attackers if client >= population]
             if unknown:
-                raise SpecError(
-                    f"[attack] there is no client {unknown[0]} to attack; ids are 0 to {population - 1}"
-                )
+                raise SpecError(f"[attack] client {unknown[0]} cannot attack: ids are 0 to {population - 1}")
             return frozenset(self.attackers)
         fraction = USUAL if self.fraction is None else self.fraction
         count = round(fraction * population)
         if fraction and not count:
             raise SpecError(
-                f"[attack] fraction = {fraction:g} of {population} clients is nobody; "
+                f"[attack] fraction = {fraction:g} of {population} clients is no client; "
                 "raise it, or name attackers"
             )
         picked = key.numpy().choice(population, count, replace=False, shuffle=False)
@@ -81,34 +79,34 @@ class Attack(ABC):  # noqa: B024  # each attack overrides the half it needs
         return samples
 
     def forge(self, reply: Reply, context: Context) -> Reply:
-        """What one attacker answers in place of its honest reply."""
+        """The reply that one attacker sends instead of its honest reply."""
         return reply
 
     def lie(
         self, replies: Sequence[Reply], contexts: Sequence[Context], known: Sequence[Reply], cohort: int
     ) -> list[Reply]:
-        """What the attackers of an exchange answer in place of their honest replies.
+        """The replies that the attackers of an exchange send instead of their honest replies.
 
         `known` are the honest replies that they see, their own first; the field `knows` says whose. `cohort`
-        is how many clients take part in all. An attack for one attacker alone needs only `forge`.
+        is the size of the whole cohort. An attack without collusion needs only `forge`.
         """
         return [self.forge(reply, context) for reply, context in zip(replies, contexts, strict=True)]
 
     def lie_alone(self, reply: Reply, context: Context) -> Reply:
-        """What one attacker answers that sees its own honest reply only."""
+        """The forged reply of an attacker that sees only its own honest reply."""
         (lie,) = self.lie([reply], [context], [reply], 1)
         return lie
 
     def success(self, predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> float | None:
-        """The share of test samples on which the attack has its way; None where harm is all it wants.
+        """The share of test samples on which the attack succeeds; None for attacks without a target.
 
-        `predict` gives the classes that the global model finds.
+        `predict` gives the classes that the global model predicts.
         """
         return None
 
 
 def altered(reply: Reply, change: Callable[[Tensor], Tensor]) -> Reply:
-    """The reply with each floating tensor of its update changed, in float64; the rest as it was."""
+    """The reply with `change` applied, in float64, to each floating-point tensor of its update."""
 
     def one(leaf: Tree) -> Tree:
         return change(leaf.double()).to(leaf.dtype) if _is_floating(leaf) else leaf
@@ -119,7 +117,7 @@ def altered(reply: Reply, change: Callable[[Tensor], Tensor]) -> Reply:
 def in_unison(
     replies: Sequence[Reply], known: Sequence[Reply], change: Callable[[Tensor], Tensor]
 ) -> list[Reply]:
-    """All with the same update: `change` makes it, tensor by tensor, from those known, [known, ...]."""
+    """Give all replies the same update: `change` computes it per tensor from the known ones, [known, ...]."""
 
     def together(*leaves: Tree) -> Tree:
         if not _is_floating(leaves[0]):
@@ -135,19 +133,19 @@ def _either(own: Tree, common: Tree) -> Tree:
 
 
 def normal(key: Key) -> Callable[[Tensor], Tensor]:
-    """A source of standard normal numbers, as many as the tensor it is given has."""
+    """A function that draws standard normal numbers in the shape of the tensor it is given."""
     draw = key.torch()
     return lambda x: torch.randn(x.shape, generator=draw, dtype=torch.float64).to(x.device)
 
 
 def target(reply: Reply) -> Tree:
-    """What of a reply is worth a lie: its update, or all of a payload that has none."""
+    """The part of a reply that attacks change: its update, or the whole payload if it has none."""
     payload = reply.payload
     return payload.update if "update" in getattr(payload, "_fields", ()) else payload
 
 
 def with_target(reply: Reply, value: Tree) -> Reply:
-    """The reply with another `target`."""
+    """The reply with `value` in place of its `target`."""
     payload = reply.payload
     if "update" in getattr(payload, "_fields", ()):
         value = payload._replace(update=value)

@@ -1,4 +1,4 @@
-"""A client's half of every exchange. Engines differ only in how they reach it."""
+"""The client's half of every exchange. Engines differ only in how they reach a client."""
 
 from __future__ import annotations
 
@@ -24,69 +24,69 @@ from shoal.core.types import Context, Reply, Tree
 
 Work = TypeVar("Work")
 
-FEWEST_FOR_BATCH_NORM = 2  # samples: one has no variance
+FEWEST_FOR_BATCH_NORM = 2  # samples: a single one has no variance
 
 
 class ClientData(ABC):
-    """What data clients hold; on a network a client knows its own only."""
+    """The data of the clients; on a network, a client has access to its own only."""
 
     @abstractmethod
     def train(self, client: int, batching: Batching | None, key: Key, *, full: bool) -> Data:
-        """Its training samples, with a schedule drawn from the key."""
+        """The client's training samples, with a schedule of mini-batches drawn from the key."""
 
     @abstractmethod
     def block(self, clients: Sequence[int], batching: Batching, words: np.ndarray) -> Block:
-        """Those of several clients, each with the schedule that the words of its key give."""
+        """The training samples of several clients; `words` are their keys, which give their schedules."""
 
     @abstractmethod
     def test(self, client: int) -> Data:
-        """The test samples that its own model is judged on."""
+        """The test samples on which the client's own model is evaluated."""
 
     @abstractmethod
     def common(self, client: int) -> Data:
-        """Test samples of the whole federation, for methods that have no global model to judge."""
+        """Test samples of the whole federation, for methods without a global model to evaluate."""
 
 
 class Visit(NamedTuple):
-    """What a visit to a client gives."""
+    """The result of one exchange at a client: its new memory and its answer."""
 
     memory: Memory
-    answer: Packet | None  # None: it cannot answer, for `reason`
+    answer: Packet | None  # None: it cannot answer, see `reason`
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class ClientSide:
-    """What a client does when it is asked."""
+    """Everything that runs at a client."""
 
     task: Task
     method: Method
     selector: Selector
     codec: Codec
     data: ClientData
-    key: Key  # of initial values, and of what attackers draw once
-    evaluator: Callable[[Task, Any, Data], Tree]  # the measures of a model on some data
+    key: Key  # for initial values, and for what attackers draw once per run
+    evaluator: Callable[[Task, Any, Data], Tree]  # computes the metrics of a model on some data
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
     privacy: Privacy | None = None
-    forgiving: bool = False  # whether an error at a client is a missing reply and not the end of the run
+    forgiving: bool = False  # whether an error at a client costs only its reply, and does not end the run
 
     @property
     def remembers(self) -> bool:
-        """Whether clients have a memory at all."""
+        """Whether clients have a memory."""
         return self.method.remembers or self.codec.remembers
 
     @cached_property
     def fresh(self) -> Memory:
-        """The memory of a client that never took part: the same for all, and made once."""
+        """The memory of a client that has not taken part yet; the same for all clients."""
         return Memory(self.method.client_init(self.task, self.key), None)
 
     def attacks(self, client: int, round: int) -> bool:
-        """Whether the client is not honest in this round."""
+        """Whether the client attacks in this round."""
         return self.attack is not None and client in self.attackers and self.attack.active(round)
 
     def visit(self, verb: Verb, client: int, memory: Memory, packet: Packet, context: Context) -> Visit:
-        """Do what the verb says."""
+        """Run the exchange named by the verb."""
         work = {
             "update": self._update,
             "train": self._train,
@@ -104,7 +104,7 @@ class ClientSide:
     def guarded(
         self, verb: Verb, client: int, memory: Memory, context: Context, work: Callable[[], Work]
     ) -> Work | Visit:
-        """What the work gives, or the reason why the client has no answer."""
+        """The result of `work`, or a `Visit` with the reason why the client cannot answer."""
         try:
             with stage(verb, client, context.round):
                 return work()
@@ -117,17 +117,17 @@ class ClientSide:
             return Visit(memory, None, f"{type(cause).__name__}: {cause}")
 
     def read(self, verb: Verb, packet: Packet) -> tuple[Reply | None, str]:
-        """A reply as the server decodes it, or the reason why it cannot; only updates are encoded."""
+        """The reply as the server decodes it, or the reason why it cannot; only updates are encoded."""
         content: Reply = packet.content or Reply((), None, {})
         if verb != "update":
             return content, ""
         try:
             return content._replace(payload=self.codec.decode(Packet(content.payload))), ""
-        except Exception as error:  # a stranger's bytes
+        except Exception as error:  # the bytes come from outside and may be anything
             return None, f"it cannot be decoded: {type(error).__name__}: {error}"
 
     def training_data(self, client: int, context: Context) -> Data:
-        """What the client trains on; an attacker may have changed it."""
+        """The samples that the client trains on; poisoned if it attacks."""
         full = bool(self.task.batch_norms)
         data = self.data.train(client, self.method.batching, context.key.fold("batches"), full=full)
         needed = FEWEST_FOR_BATCH_NORM if full and self.method.batching else 1
@@ -137,13 +137,13 @@ class ClientSide:
         return self._poisoned(data, client) if self.attacks(client, context.round) else data
 
     def _poisoned(self, data: Data, client: int) -> Data:
-        """What an attacker trains on: its samples are copied, and changed."""
+        """An attacker's training samples: a changed copy of its own."""
         assert self.attack is not None
         x, y = self.attack.poison(Batch(*data.all), data.classes, self.key.fold("poison", client))
         return replace(data, x=x, y=y, rows=np.arange(data.count))
 
     def send(self, reply: Reply, coded: Tree, context: Context) -> tuple[Tree, Packet]:
-        """From a reply, honest or not, to what travels; and what the codec remembers, given what it did."""
+        """Protect and encode a reply. Returns the codec's new memory, given its last one, and the packet."""
         if self.privacy is not None:
             reply = self.privacy.protect(reply, context.key.fold("privacy"))
         reply = self.method.upload(reply, context.setting)
@@ -155,11 +155,11 @@ class ClientSide:
     def answer(
         self, client: int, kept: Tree, reply: Reply, memory: Memory, context: Context
     ) -> tuple[Memory, Packet]:
-        """What a client that has done its work remembers, and what it sends."""
+        """A client's new memory and the packet that it sends, after its work is done."""
         if self.attacks(client, context.round):
             assert self.attack is not None
             if self.attack.knows != "own":
-                raise SpecError("[attack] this attack needs attackers in one place; run it on engine local")
+                raise SpecError("[attack] colluding attackers must run in one place; run it on engine local")
             reply = self.attack.lie_alone(reply, context)
         coded, packet = self.send(reply, memory.codec, context)
         return Memory(kept, coded), packet

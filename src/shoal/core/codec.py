@@ -1,4 +1,4 @@
-"""The protocol of a codec: how a tree travels."""
+"""The protocol of a codec: how a tree is encoded before it is sent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shoal.core.types import Setting, Tree
 
 @dataclass(frozen=True)
 class Packet:
-    """An encoded tree. It becomes bytes only where a wire asks for them; its length is known before.
+    """An encoded tree. It becomes bytes only where it is sent over a network; its length is known before.
 
-    A tree in which there is nothing to tell needs no bytes, and comes back as an empty tuple.
+    An empty tree takes no bytes, and is decoded as an empty tuple.
     """
 
     content: Tree
@@ -30,15 +30,15 @@ class Packet:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Packet:
-        """The packet whose bytes these are."""
+        """The packet that `bytes(packet)` gave."""
         return cls(serialization.from_bytes(data) if data else ())
 
 
 class Codec(ABC):
-    """A way to write a tree with fewer bytes. Lossy codecs touch floating tensors only."""
+    """A way to encode a tree in fewer bytes. Lossy codecs change floating-point tensors only."""
 
-    remembers: ClassVar[bool] = False  # whether a client keeps something for its next upload
-    transparent: ClassVar[bool] = False  # whether what is decoded is what was encoded, untouched
+    remembers: ClassVar[bool] = False  # whether a client keeps a memory for its next upload
+    transparent: ClassVar[bool] = False  # whether decoding gives back exactly what was encoded
 
     @abstractmethod
     def encode(
@@ -50,8 +50,8 @@ class Codec(ABC):
         reference: Tree = None,
         memory: Any = None,
     ) -> tuple[Packet, Any]:
-        """The packet, and what the sender remembers for the next one."""
+        """The packet, and the sender's memory for its next one."""
 
     @abstractmethod
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
-        """The tree, as exactly as the codec can."""
+        """The decoded tree; a lossy codec gives an approximation."""

@@ -1,8 +1,8 @@
-"""Attackers who act together: they are visited first, agree on their lies, and then answer in their turns.
+"""Colluding attackers: they train first, agree on what they send, and reply in the order of the cohort.
 
-The honest clients of a cohort are visited just as without an attack, in the engine's own way, and their
-replies are passed on as they come. Only what attackers answer is held; if they may see the replies of all,
-so are these.
+Honest clients run just as without an attack, in the engine's own way, and their replies are passed on as they
+arrive. Only the attackers' replies are held back; if attackers may see all replies, the honest ones are held
+too.
 """
 
 from __future__ import annotations
@@ -18,46 +18,48 @@ from shoal.core.types import Cohort, Context, Reply, Tree, Version, message_part
 
 
 class Way(Protocol):
-    """How an engine visits clients; see `Engine`."""
+    """The part of an engine that runs an exchange; see `Engine`."""
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
-        """Visit them."""
+        """See `Engine`."""
 
     def close(self) -> None:
-        """End what was started."""
+        """Release what was started."""
 
 
 class Store(Protocol):
-    """Where what clients remember is kept; see `MemoryStore`."""
+    """Where clients' memories are kept; see `MemoryStore`."""
 
     def read(self, client: int, version: Version | None) -> Memory | None:
-        """The memory of that version."""
+        """The client's memory of that version."""
 
     def write(self, client: int, accepted: Version | None, pending: Version, memory: Memory) -> None:
-        """Keep a memory until it is known whether it was accepted."""
+        """Keep a memory until it is known whether its reply was accepted."""
 
 
 class Collusion:
-    """An engine's way of visiting clients, with attackers among them."""
+    """Wraps an engine's exchange so that attackers in the cohort can collude."""
 
     def __init__(self, side: ClientSide, way: Way, store: Store) -> None:
         self._side, self._way, self._store = side, way, store
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
-        asked = work.verb == "update"
-        liars = [i for i, client in enumerate(cohort.ids) if asked and self._side.attacks(client, work.round)]
-        if not liars:
+        is_update = work.verb == "update"
+        attackers = [
+            i for i, client in enumerate(cohort.ids) if is_update and self._side.attacks(client, work.round)
+        ]
+        if not attackers:
             yield from self._way.exchange(work, cohort, message, key)
             return
-        members, part = cohort.take(liars), message_part(message, liars)
+        members, part = cohort.take(attackers), message_part(message, attackers)
         trained = [
             single
             for delivery in self._way.exchange(work._replace(verb="train"), members, part, key)
             for single in delivery.singles()
         ]
-        chosen = set(liars)
-        honest = [i for i in range(len(cohort.ids)) if i not in chosen]
+        attacking = set(attackers)
+        honest = [i for i in range(len(cohort.ids)) if i not in attacking]
         replies: Iterator[Delivery] = iter(())
         if honest:
             replies = self._way.exchange(work, cohort.take(honest), message_part(message, honest), key)
@@ -66,11 +68,11 @@ class Collusion:
             held = [single for delivery in replies for single in delivery.singles()]
             seen = [self._opened(delivery) for delivery in held if delivery.reply is not None]
             replies = iter(held)
-        lies = self._lies(work, members, trained, seen, len(cohort.ids), key)
-        yield from _in_turn(replies, dict(zip(liars, lies, strict=True)))
+        forged = self._forged_deliveries(work, members, trained, seen, len(cohort.ids), key)
+        yield from _merged(replies, dict(zip(attackers, forged, strict=True)))
 
     def close(self) -> None:
-        """End what the way started."""
+        """Release what the wrapped exchange started."""
         self._way.close()
 
     @property
@@ -78,11 +80,11 @@ class Collusion:
         return self._side.attack is not None and self._side.attack.knows == "all"
 
     def _opened(self, delivery: Delivery) -> Reply:
-        """An honest reply as the server will see it."""
+        """An honest reply as the server will decode it."""
         assert delivery.reply is not None
         return self._side.method.received(delivery.reply, delivery.sent)
 
-    def _lies(
+    def _forged_deliveries(
         self,
         work: Work,
         members: Cohort,
@@ -95,26 +97,26 @@ class Collusion:
             Context(work.round, work.leg, members.setting(i), key.fold("client", client))
             for i, client in enumerate(members.ids)
         ]
-        came = [i for i, delivery in enumerate(trained) if delivery.reply is not None]
+        replied = [i for i, delivery in enumerate(trained) if delivery.reply is not None]
         with stage("lie", None, work.round):
             own = [reply for delivery in trained if (reply := delivery.reply) is not None]
-            replies = self._agreed(own, [contexts[i] for i in came], seen, cohort)
-        for i, reply in zip(came, replies, strict=True):
-            trained[i] = self._sent(work, trained[i], reply, contexts[i])
+            replies = self._forged(own, [contexts[i] for i in replied], seen, cohort)
+        for i, reply in zip(replied, replies, strict=True):
+            trained[i] = self._delivered(work, trained[i], reply, contexts[i])
         return trained
 
-    def _agreed(
+    def _forged(
         self, own: Sequence[Reply], contexts: Sequence[Context], seen: Sequence[Reply], cohort: int
     ) -> list[Reply]:
-        """The lies, given whose replies attackers see."""
+        """The attackers' forged replies, given the honest replies that they may see."""
         attack = self._side.attack
         assert attack is not None
         if attack.knows == "own":
             return [attack.lie_alone(reply, context) for reply, context in zip(own, contexts, strict=True)]
         return attack.lie(own, contexts, [*own, *seen], cohort) if own else []
 
-    def _sent(self, work: Work, delivery: Delivery, reply: Reply, context: Context) -> Delivery:
-        """What the server gets of a lie."""
+    def _delivered(self, work: Work, delivery: Delivery, reply: Reply, context: Context) -> Delivery:
+        """The delivery of a forged reply: protected, encoded, and decoded by the server."""
         started, side, (client,) = time.perf_counter(), self._side, delivery.clients
         memory = self._store.read(client, work.version) if side.remembers else None
         with stage("update", client, work.round):
@@ -122,17 +124,17 @@ class Collusion:
             if memory is not None and side.codec.remembers:
                 kept = memory._replace(codec=coded)
                 self._store.write(client, work.accepted.get(client), work.version, kept)
-            read, reason = side.read("update", answer)
+            decoded, reason = side.read("update", answer)
             return delivery._replace(
-                reply=read,
+                reply=decoded,
                 reason=reason,
                 bytes_up=answer.nbytes,
                 seconds=delivery.seconds + time.perf_counter() - started,
             )
 
 
-def _in_turn(replies: Iterator[Delivery], held: dict[int, Delivery]) -> Iterator[Delivery]:
-    """The honest replies with the held ones, by their positions, between: the whole in the cohort's order."""
+def _merged(replies: Iterator[Delivery], held: dict[int, Delivery]) -> Iterator[Delivery]:
+    """Merge the held replies, by position, into the honest ones, in the order of the cohort."""
     position = 0
     while position in held:
         yield held[position]
@@ -141,7 +143,7 @@ def _in_turn(replies: Iterator[Delivery], held: dict[int, Delivery]) -> Iterator
         begin, count = 0, len(delivery.clients)
         for place in range(1, count + 1):
             position += 1
-            if position in held:  # a block is cut where a held reply belongs
+            if position in held:  # a block is split where a held reply belongs
                 yield delivery.cut(begin, place)
                 begin = place
             while position in held:

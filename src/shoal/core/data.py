@@ -1,4 +1,4 @@
-"""What samples there are, and who holds which."""
+"""Data sets, partitions, and the samples of a client."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from shoal.kernels.philox import permutations
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set in memory. `classes = 0` says that it is a regression."""
+    """A data set in memory. `classes = 0` means regression."""
 
     name: str
-    x_train: Tensor  # [n, *shape] of any number format: float32 for most models, int64 for tokens
+    x_train: Tensor  # [n, *shape] of any dtype: float32 for most models, int64 for tokens
     y_train: Tensor  # [n] int64 labels, or [n] float32 targets
     x_test: Tensor
     y_test: Tensor
     classes: int
-    groups_train: np.ndarray | None = None  # [n] int64: the natural client of each sample, 0, 1, ...
+    groups_train: np.ndarray | None = None  # [n] int64: the natural client of each sample, numbered from 0
     groups_test: np.ndarray | None = None
     group_names: Sequence[str] = ()
 
@@ -37,7 +37,7 @@ class Dataset:
         return tuple(self.x_train.shape[1:])
 
     def check(self) -> None:
-        """Raise `SpecError` if the arrays do not fit together."""
+        """Raise `SpecError` if the tensors do not match each other."""
         for part in ("train", "test"):
             x, y = getattr(self, f"x_{part}"), getattr(self, f"y_{part}")
             if not isinstance(x, Tensor):
@@ -47,7 +47,7 @@ class Dataset:
                 found = y.dtype if isinstance(y, Tensor) else type(y).__name__
                 raise SpecError(f"y_{part} of data set {self.name} must be a tensor of {wanted}, got {found}")
             if len(x) != len(y) or not len(x):
-                raise SpecError(f"data set {self.name} has {len(x)} samples and {len(y)} labels to {part}")
+                raise SpecError(f"{part} set of {self.name} has {len(x)} samples and {len(y)} labels")
             if self.classes and not 0 <= int(y.min()) <= int(y.max()) < self.classes:
                 found = f"{int(y.min())} to {int(y.max())}"
                 raise SpecError(
@@ -56,7 +56,7 @@ class Dataset:
 
 
 class Shards(ABC):
-    """Who holds which training samples. Lazy: asking for one client costs nothing for the others."""
+    """Which training samples each client holds. Lazy: reading one client does not touch the others."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -68,28 +68,28 @@ class Shards(ABC):
 
     @abstractmethod
     def count(self, client: int) -> int:
-        """How many samples `client` holds."""
+        """The number of samples that `client` holds."""
 
     def counts(self, clients: Sequence[int]) -> list[int]:
-        """How many samples each of several clients holds."""
+        """The number of samples that each of these clients holds."""
         return [self.count(client) for client in clients]
 
     def many(self, clients: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of several clients, one client after another, and how many each holds."""
+        """The rows of several clients, one client after another, and the number of rows of each."""
         held = [self.indices(client) for client in clients]
         return np.concatenate(held), np.array([len(rows) for rows in held])
 
 
 class Partition(ABC):
-    """A rule that deals the training samples to clients."""
+    """A rule that divides the training samples among clients."""
 
     @abstractmethod
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Deal. Raises `SpecError` where the data set does not allow it."""
+        """Divide the samples. Raises `SpecError` if the data set does not allow it."""
 
 
 class Batching(NamedTuple):
-    """How often a client goes through its samples, and in batches of what size."""
+    """The number of local epochs, and the batch size."""
 
     batch: int
     epochs: int
@@ -104,17 +104,17 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Data:
-    """The samples of one client: rows of arrays that all share."""
+    """The samples of one client, stored as rows of arrays that all clients share."""
 
     x: Tensor
     y: Tensor
-    rows: np.ndarray  # [count] int64: which of the arrays' rows are held
+    rows: np.ndarray  # [count] int64: the rows of the arrays that the client holds
     plan: Plan
     classes: int
 
     @property
     def count(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self.rows)
 
     @property
@@ -124,7 +124,7 @@ class Data:
 
     @property
     def train(self) -> Iterator[Batch]:
-        """The scheduled batches, in order."""
+        """The scheduled mini-batches, in order."""
         rows = torch.from_numpy(self.rows)[torch.from_numpy(self.plan.order)]
         for first, last in pairwise(self.plan.step_ptr.tolist()):
             yield Batch(self.x[rows[first:last]], self.y[rows[first:last]])
@@ -142,36 +142,36 @@ class Data:
 
     @property
     def label_counts(self) -> Tensor:
-        """[classes] int64: how many samples of each class there are."""
+        """[classes] int64: the number of samples of each class."""
         return torch.bincount(self.all_y, minlength=self.classes)
 
 
 class Plan(NamedTuple):
-    """Which samples each training step takes, step after step, client after client."""
+    """Which samples each training step uses: step after step, client after client."""
 
-    order: np.ndarray  # int64: positions among the rows held, those of all clients in a row
-    step_ptr: np.ndarray  # [steps + 1] int64: where each step begins in `order`
-    client_ptr: np.ndarray  # [clients + 1] int64: where each client begins among the steps
+    order: np.ndarray  # int64: positions among the rows of a client, concatenated over clients
+    step_ptr: np.ndarray  # [steps + 1] int64: where each step starts in `order`
+    client_ptr: np.ndarray  # [clients + 1] int64: the first step of each client
 
 
 NO_PLAN = Plan(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(2, np.int64))
 
 
 class Block(NamedTuple):
-    """The scheduled samples of several clients, client after client, as kernels take them."""
+    """The scheduled samples of several clients, in the form that the kernels take."""
 
     x: Tensor
     y: Tensor
-    rows: np.ndarray  # int64: which of the arrays' rows each step takes, step after step
-    step_ptr: np.ndarray  # [steps + 1] int64: where each step begins in `rows`
-    client_ptr: np.ndarray  # [clients + 1] int64: where each client begins among the steps
-    counts: np.ndarray  # [clients] int64: how many samples each holds
+    rows: np.ndarray  # int64: the rows of the arrays that each step uses, concatenated over steps
+    step_ptr: np.ndarray  # [steps + 1] int64: where each step starts in `rows`
+    client_ptr: np.ndarray  # [clients + 1] int64: the first step of each client
+    counts: np.ndarray  # [clients] int64: the number of samples of each
 
     @classmethod
     def of(cls, held: Sequence[Data]) -> Block:
-        """What these clients hold, each with its own plan."""
+        """The block of these clients, each with its own plan."""
         x, y, begins = held[0].x, held[0].y, [0] * len(held)
-        if any(data.x is not x for data in held):  # attackers have samples of their own
+        if any(data.x is not x for data in held):  # attackers have their own, poisoned samples
             x, y = torch.cat([data.x for data in held]), torch.cat([data.y for data in held])
             begins = np.cumsum([0, *(len(data.x) for data in held)]).tolist()
         lengths = np.concatenate([np.diff(data.plan.step_ptr) for data in held])
@@ -186,11 +186,11 @@ class Block(NamedTuple):
 
 
 def schedule(counts: np.ndarray, batching: Batching, words: np.ndarray, *, full: bool) -> Plan:
-    """Every epoch a new order, cut into batches. `words` [clients, 2] are those of the clients' keys.
+    """A new random order in every epoch, cut into mini-batches. `words` [clients, 2] are the clients' keys.
 
     The last batch of an epoch may be smaller. With `full` it is filled up from the start of the same order,
-    because a batch of one sample has no variance for a normalisation layer to divide by; no batch is larger
-    than what its client holds.
+    because normalisation layers cannot compute a variance from one sample; no batch is larger than the number
+    of samples of its client.
     """
     epochs = batching.epochs
     batch = np.minimum(batching.batch, np.maximum(counts, 1))  # [clients]
@@ -213,12 +213,12 @@ def schedule(counts: np.ndarray, batching: Batching, words: np.ndarray, *, full:
 
 
 def _filled(order: np.ndarray, counts: np.ndarray, epochs: int, wanted: np.ndarray) -> np.ndarray:
-    """Each epoch's order, repeated up to the wanted length."""
+    """The order of each epoch, repeated up to the wanted length."""
     epochs_of = np.split(order, np.cumsum(np.repeat(counts, epochs))[:-1])
     lengths = np.repeat(wanted, epochs)
     return np.concatenate([np.resize(one, length) for one, length in zip(epochs_of, lengths, strict=True)])
 
 
 def _running(sizes: np.ndarray) -> np.ndarray:
-    """0, and the running sum."""
+    """The cumulative sum, starting with 0."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])

@@ -1,4 +1,4 @@
-"""The protocol of an engine: where clients run, and what comes back from them."""
+"""The protocol of an engine: where clients run, and how their replies come back."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from shoal.core.selector import Population
 from shoal.core.tree import row, tree_map
 from shoal.core.types import Cohort, Metrics, Reply, State, Tree, Version, message_for, message_part
 
-# `train` is the first half of an update, up to the honest reply: all that attackers who collude do alone
+# `train` is an update up to the honest reply: the part that colluding attackers do independently
 Verb = Literal["update", "train", "evaluate", "profile"]
-TRAINING: frozenset[Verb] = frozenset({"update", "train"})  # what clients remember
+TRAINING: frozenset[Verb] = frozenset({"update", "train"})  # the exchanges that change clients' memories
 
 
 class Work(NamedTuple):
-    """What an exchange asks for, when, and from which version of its memory each client starts."""
+    """What an exchange asks for, its round and leg, and the version of each client's last accepted memory."""
 
     verb: Verb
     round: int
@@ -30,29 +30,29 @@ class Work(NamedTuple):
 
     @property
     def version(self) -> Version:
-        """Of the memories that it makes."""
+        """The version of the memories that this exchange produces."""
         return (self.round, self.leg)
 
 
 class Delivery(NamedTuple):
-    """What came back from one client, or from a block of clients at once.
+    """The reply of one client, or the stacked replies of a block of clients.
 
-    In a block every tensor of the reply has a leading client axis, and fields of `sent` may be `PerClient`.
+    In a block, every tensor of the reply has a leading client axis, and fields of `sent` may be `PerClient`.
     """
 
     clients: tuple[int, ...]
-    version: Version  # of the exchange that it answers
+    version: Version  # the exchange that it answers
     sent: Tree  # the message as the clients decoded it
-    reply: Reply | None  # None: nothing usable came back, for `reason`
-    reason: str  # why it is refused, with or without a reply
+    reply: Reply | None  # None: there is no usable reply, see `reason`
+    reason: str  # why it is refused, with or without a reply; empty if it is not
     bytes_down: int
     bytes_up: int
     seconds: float
     stacked: bool = False
-    sound: bool = False  # whether this engine, which made it, has seen that its numbers are finite and small
+    sound: bool = False  # whether the engine has already checked that its numbers are finite and small enough
 
     def singles(self) -> Iterator[Delivery]:
-        """The same, client by client."""
+        """One delivery per client."""
         if not self.stacked:
             yield self
             return
@@ -61,7 +61,7 @@ class Delivery(NamedTuple):
             yield part._replace(sent=message_for(part.sent, 0), reply=row(part.reply, 0), stacked=False)
 
     def cut(self, first: int, last: int) -> Delivery:
-        """What came back from the clients `first` to `last` of a block."""
+        """The part of a block with the clients `first` to `last` (exclusive)."""
         count = len(self.clients)
         if last - first == count:
             return self
@@ -76,7 +76,7 @@ class Delivery(NamedTuple):
 
 
 class Walk(Protocol):
-    """The legs of a round, one after another; see `loop.py`."""
+    """The legs of a round, run one after another; see `loop.py`."""
 
     @property
     def legs(self) -> tuple[Cohort, ...]:
@@ -84,53 +84,53 @@ class Walk(Protocol):
 
     @property
     def state(self) -> State:
-        """The server's, now."""
+        """The current server state."""
 
     @property
     def complete(self) -> bool:
         """Whether all replies so far were accepted."""
 
     def step(self) -> None:
-        """Play the next leg."""
+        """Run the next leg."""
 
     def arrive(self, state: State, metrics: Metrics) -> None:
-        """Be at the end: what the legs left out would have sent is counted like the last leg's."""
+        """Jump to the end of the round; skipped legs are counted with the bytes of the last one."""
 
 
 class Engine(ABC):
-    """Carries messages to clients and their replies back."""
+    """Brings messages to clients and their replies back."""
 
     @abstractmethod
     def clients(self, round: int) -> Population:
         """The clients that can be reached in this round."""
 
     def reports(self, round: int) -> Mapping[int, Tree]:
-        """What the clients that can be reached tell of themselves in this round, for the selector."""
+        """What reachable clients report in this round, for the selector."""
         return {}
 
     @abstractmethod
     def samples(self, clients: Sequence[int]) -> Sequence[int]:
-        """How many samples each client has declared to hold."""
+        """The number of samples that each client has declared."""
 
     @abstractmethod
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
-        """What each member of the cohort answers, in the cohort's order."""
+        """The replies of the cohort's members, in the order of the cohort."""
 
     def walk(self, walk: Walk) -> None:
-        """Play all legs of a round; an engine that knows a shorter way to the same end may take it."""
+        """Run all legs of a round; an engine that knows a shortcut with the same result may take it."""
         for _ in walk.legs:
             walk.step()
 
     def memory(self, client: int, version: Version | None) -> Memory | None:
-        """A client's memory of that version (a fresh one for None); None where clients keep their own."""
+        """A client's memory of that version (a fresh one for None); None if clients keep their memories."""
         return None
 
     def restore(self, client: int, version: Version, memory: Memory) -> None:  # noqa: B027
-        """Put back a memory that `memory` gave."""
+        """Restore a memory that `memory` returned."""
 
     @abstractmethod
     def close(self) -> None:
-        """End what the engine started."""
+        """Release what the engine started: processes and shared memory."""
 
 
 class Memory(NamedTuple):
@@ -142,7 +142,7 @@ class Memory(NamedTuple):
 
 @contextmanager
 def stage(name: str, client: int | None, round: int) -> Iterator[None]:
-    """Errors from within this block say where they happened."""
+    """Errors raised within this block name the stage, the client and the round."""
     try:
         yield
     except (StageError, SpecError, DeclinedError):

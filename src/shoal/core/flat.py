@@ -1,7 +1,7 @@
-"""Tensors by name that lie side by side in one vector.
+"""Named tensors stored in one contiguous vector.
 
-A model's parameters are such: what is done to all of them alike is then one operation on the vector instead
-of one for each tensor. To everybody else they are a mapping like any other.
+A model's parameters are stored like this, so that an elementwise operation on all of them is one operation
+on the vector instead of one for each tensor. They can be used like any other mapping.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tensors lie in a vector, and in which order."""
+    """The names and shapes of the tensors in a vector, in order."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
 
     @property
     def named(self) -> Iterable[tuple[str, torch.Size]]:
-        """Names and shapes."""
+        """Pairs of name and shape."""
         return zip(self.names, self.shapes, strict=True)
 
     @cached_property
     def sizes(self) -> list[int]:
-        """How many numbers each tensor has."""
+        """The number of elements of each tensor."""
         return [shape.numel() for shape in self.shapes]
 
     def tree(self, vector: Tensor) -> Flat:
-        """The tensors [..., *shape] in a vector [..., numbers], as views."""
+        """The tensors [..., *shape] of a vector [..., elements], as views."""
         return Flat(self, vector)
 
 
 @final  # so that to ask for the type is enough, which is faster than isinstance with an abstract class
 class Flat(Mapping[str, Tensor]):
-    """Tensors by name, as views of one vector, made when they are asked for."""
+    """Named tensors as views of one vector; the views are created on first access."""
 
     __slots__ = ("_views", "layout", "vector")
 
@@ -64,11 +64,11 @@ class Flat(Mapping[str, Tensor]):
         return len(self.layout.names)
 
     def items(self) -> ItemsView[str, Tensor]:
-        """As of a dict."""
+        """See `dict.items`."""
         return self._all().items()
 
     def values(self) -> ValuesView[Tensor]:
-        """As of a dict."""
+        """See `dict.values`."""
         return self._all().values()
 
     def __repr__(self) -> str:
@@ -78,11 +78,11 @@ class Flat(Mapping[str, Tensor]):
         return dict, (self._all(),)
 
 
-NAMED = (dict, Flat)  # what holds the parts of a tree by name
+NAMED = (dict, Flat)  # the types of a tree's nodes with named children
 
 
 def flat(values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The same tensors in one vector; as they are if they differ in number format or device."""
+    """The same tensors in one vector; unchanged if their dtypes or devices differ."""
     if isinstance(values, Flat) or not values:
         return values
     first, *others = values.values()
@@ -93,15 +93,15 @@ def flat(values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
 
 def in_one_vector(values: Mapping[str, Tensor]) -> Flat:
-    """The same tensors, all of one number format, in one vector."""
+    """The same tensors, which must have one dtype, in one vector."""
     together = flat(values)
     if not isinstance(together, Flat):
-        raise ValueError("tensors of different number formats cannot lie in one vector")
+        raise ValueError("tensors of different dtypes cannot share one vector")
     return together
 
 
 def vectors(*trees: Any) -> list[Tensor] | None:
-    """The vectors of trees that are laid out alike; None if one of them is not."""
+    """The vectors of trees with the same layout; None if the layouts differ or a tree is not flat."""
     layout, found = None, []
     for tree in trees:
         if type(tree) is not Flat:

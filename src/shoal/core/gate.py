@@ -1,8 +1,8 @@
-"""The gate between wire and method: what a server may believe of a reply before anything is done with it.
+"""Checks on a reply before the method uses it.
 
-A reply passes if it comes from a member of the cohort, for this exchange, for the first time; if the number
-of samples behind it is the one that the client declared; if its payload has the fields, names, shapes and
-number formats that are expected; and if its numbers are finite, and small enough to be squared.
+A reply passes if it comes from a member of the cohort, for this exchange, for the first time; if its number
+of samples is the one that the client declared; if its payload has the expected fields, names, shapes and
+dtypes; and if its numbers are finite, and small enough to be squared.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from shoal.core.tree import leaves
 from shoal.core.types import Reply, Tree, Version, message_for
 from shoal.kernels.fold import all_within
 
-LARGEST_FIELD = 2**28  # bytes of a field of which nothing is known
+LARGEST_FIELD = 2**28  # bytes of a field without a template
 
 
 class Like(NamedTuple):
-    """What a tensor must be like."""
+    """The template of a tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    finite: bool = True  # False: `fold` looks at its numbers itself
-    minimum: float = -math.inf  # that its numbers may be
+    finite: bool = True  # False: `fold` checks its numbers itself
+    minimum: float = -math.inf  # smallest number allowed
 
 
 class Some(NamedTuple):
-    """Any of these tensors may be there, and no others."""
+    """Any subset of these tensors, and no others."""
 
     of: dict[str, Tree]
 
 
 class Gate:
-    """The gate of one exchange."""
+    """The checks on the replies of one exchange."""
 
     def __init__(self, method: Method, task: Task, samples: Mapping[int, int], version: Version) -> None:
         self._method, self._task, self._samples, self._version = method, task, samples, version
         self._ids, self._seen = tuple(samples), set[int]()
         self._opens = overridden(method, Method, "received")
-        self._sent: Tree = None  # the last message, and what is expected in return
+        self._sent: Tree = None  # the last message, and the templates for replies to it
         self._templates: Mapping[str, Tree] = {}
 
     def known(self, client: int, version: Version) -> str:
-        """Why nothing of this sender is taken; empty if it is."""
+        """Why replies of this sender are refused; empty if they are not."""
         if client not in self._samples:
             return "it is not in this cohort"
         if version != self._version:
@@ -70,7 +70,7 @@ class Gate:
             if not reason and self._opens:
                 reply = self._method.received(reply, sent)
             return reply, reason or contents(sent, reply, expected)
-        except Exception as error:  # a stranger's bytes: whatever they break is the stranger's fault
+        except Exception as error:  # the bytes come from outside: any error is a fault of the reply
             return reply, f"it cannot be read: {type(error).__name__}: {error}"
 
     def _expected(self, sent: Tree) -> Mapping[str, Tree]:
@@ -79,7 +79,7 @@ class Gate:
         return self._templates
 
     def block(self, delivery: Delivery) -> bool:
-        """Whether all replies of a block, stacked, pass at once; if not, they are to be looked at singly."""
+        """Whether all stacked replies of a block pass together; if not, check them one by one."""
         clients, reply = delivery.clients, delivery.reply
         if not delivery.stacked or delivery.reason or reply is None or self._opens:
             return False
@@ -95,8 +95,8 @@ class Gate:
         return True
 
     def _new(self, clients: tuple[int, ...]) -> bool:
-        """Whether all are in the cohort, and none has answered yet."""
-        if clients == self._ids and not self._seen:  # all at once
+        """Whether all clients are in the cohort, and none has replied yet."""
+        if clients == self._ids and not self._seen:  # the whole cohort in one block
             return True
         named = set(clients)
         return len(named) == len(clients) and named <= self._samples.keys() and named.isdisjoint(self._seen)
@@ -105,9 +105,9 @@ class Gate:
 def contents(
     sent: Tree, reply: Reply, expected: Mapping[str, Tree], clients: int = 0, *, look: bool = True
 ) -> str:
-    """Why a payload is refused: that of so many clients at once, or of one for 0; empty if it is not.
+    """Why a payload is refused; empty if it is not. `clients` is the size of a block, 0 for a single reply.
 
-    `look = False` says that somebody has looked at its numbers.
+    `look = False` means that its numbers have been checked already.
     """
     payload = reply.payload
     names = getattr(payload, "_fields", ())
@@ -115,7 +115,7 @@ def contents(
         if name not in names:
             return f"its payload has no {name}"
     if reply.weight is None and "update" in expected:
-        return "it does not say how many samples are behind it"
+        return "it does not say how many samples it is based on"
     if not names:
         return unknown(payload)
     for name, value in zip(names, payload, strict=True):
@@ -131,22 +131,22 @@ def contents(
 
 
 def envelope(reply: Any, samples: int) -> str:
-    """What is wrong with a reply besides its payload."""
+    """Why a reply is refused for something other than its payload; empty if it is not."""
     if not isinstance(reply, Reply):
-        return "it is no reply"
+        return "it is not a reply"
     if reply.weight is not None:
         weight = _scalar(reply.weight)
         if weight is None:
-            return "its number of samples is no number"
+            return "its number of samples is not a number"
         if weight != samples:
-            return f"it claims {weight:g} samples and has declared {samples}"
+            return f"it claims {weight:g} samples but has declared {samples}"
         if samples <= 0:
             return "it has no samples"
     if not isinstance(reply.metrics, dict) or not all(isinstance(name, str) for name in reply.metrics):
         return "its metrics have no names"
     for name, value in reply.metrics.items():
         if _scalar(value) is None:
-            return f"its metric {name} is no number"
+            return f"its metric {name} is not a number"
     return ""
 
 
@@ -157,7 +157,7 @@ def _scalar(value: Any) -> float | None:
 
 
 def mismatch(found: Tree, wanted: Tree, name: str, clients: int = 0, look: bool = True) -> str:
-    """How a tree differs from what is wanted; empty if it does not."""
+    """How a tree differs from its template; empty if it does not."""
     whole = vectors(found, wanted)
     if whole and not _tensor(whole[0], whole[1].shape, whole[1].dtype, look, -math.inf, name, clients):
         return ""
@@ -169,11 +169,11 @@ def mismatch(found: Tree, wanted: Tree, name: str, clients: int = 0, look: bool 
     names = wanted.of if isinstance(wanted, Some) else wanted
     if isinstance(names, NAMED):
         if not isinstance(found, NAMED):
-            return f"its {name} is a {type(found).__name__}, not tensors by name"
+            return f"its {name} is a {type(found).__name__}, not a dict of tensors"
         lacking = [key for key in names if key not in found and not partial]
         strange = [key for key in found if key not in names]
         if lacking or strange:
-            return f"its {name} lacks {lacking[0]}" if lacking else f"its {name} has {strange[0]} too many"
+            return f"its {name} lacks {lacking[0]}" if lacking else f"its {name} has an extra {strange[0]}"
         pairs = [(found[key], names[key], f"{name}.{key}") for key in found]
     else:
         if type(found) is not type(wanted) or len(found) != len(wanted):
@@ -204,7 +204,7 @@ def _tensor(
     if found.dtype != dtype:
         return f"its {name} is {_named(found.dtype)}, not {_named(dtype)}"
     if found.layout != torch.strided or found.is_meta:
-        return f"its {name} is no plain tensor"
+        return f"its {name} is not a dense tensor"
     if minimum > -math.inf and found.numel() and float(found.min()) < minimum:
         return f"its {name} is below {minimum:g}"
     return magnitude(found) if finite and found.is_floating_point() else ""
@@ -215,7 +215,7 @@ def _named(dtype: torch.dtype) -> str:
 
 
 def magnitude(found: Tensor) -> str:
-    """What is wrong with the numbers of a floating tensor: all must be finite, and so must their squares."""
+    """Why a floating-point tensor is refused: its numbers and their squares must be finite; empty if not."""
     limit = math.sqrt(torch.finfo(found.dtype).max)
     if _within(found.detach(), limit):
         return ""
@@ -227,7 +227,7 @@ def magnitude(found: Tensor) -> str:
 def _within(found: Tensor, limit: float) -> bool:
     if not found.numel():
         return True
-    if not found.is_contiguous():  # but it may be in another order, as convolutions are
+    if not found.is_contiguous():  # it may still be dense in another memory format, such as channels_last
         found = found.permute(sorted(range(found.dim()), key=found.stride, reverse=True))
     if found.is_contiguous() and found.dtype == torch.float32 and found.device.type == "cpu":
         return bool(all_within(found.reshape(-1).numpy(), limit))
@@ -236,14 +236,14 @@ def _within(found: Tensor, limit: float) -> bool:
 
 
 def unknown(value: Tree) -> str:
-    """What is wrong with a tree of which nothing is expected but plain numbers."""
+    """Why a tree without a template is refused: it may hold plain finite numbers only; empty if it passes."""
     for leaf in leaves(value):
         if isinstance(leaf, Tensor):
             reason = magnitude(leaf) if leaf.is_floating_point() else ""
         elif leaf is None or isinstance(leaf, bool | int | float):
             reason = "" if leaf is None or math.isfinite(leaf) else "its numbers are not finite"
         else:
-            reason = f"it holds a {type(leaf).__name__}, which is no number"
+            reason = f"it holds a {type(leaf).__name__}, which is not a number"
         if reason:
             return reason
     size = nbytes(value)

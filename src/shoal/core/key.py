@@ -1,8 +1,8 @@
-"""Randomness as an argument. The only place where generators are made.
+"""Randomness as an argument. This is the only module that creates random generators.
 
 A `Key` is 128 bits. `fold` derives another key from it by one block of the counter-based Philox
 generator, so the keys of a whole cohort are independent of one another and of the order in which they
-are asked for. The seed enters through NumPy's `SeedSequence`.
+requested. The seed enters through NumPy's `SeedSequence`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from shoal.kernels import philox
 
-_INT, _TEXT = int(philox.FOLD_INT), int(philox.FOLD_TEXT)  # integers and texts never meet
+_INT, _TEXT = int(philox.FOLD_INT), int(philox.FOLD_TEXT)  # an integer and a string never give the same key
 
 
 @lru_cache(maxsize=1024)
@@ -31,7 +31,7 @@ def _text_word(text: str) -> int:
 
 @dataclass(frozen=True)
 class Key:
-    """A point in the tree of random streams, named by what was folded into it."""
+    """A node in the tree of random streams, identified by everything that was folded into it."""
 
     words: tuple[int, int]
 
@@ -50,13 +50,13 @@ class Key:
         return Key((first, second))
 
     def fold_many(self, name: str, values: np.ndarray, purpose: str) -> np.ndarray:
-        """[n, 2] uint64: the words of `fold(name, value, purpose)` for each of the values, at once."""
+        """[n, 2] uint64: the words of `fold(name, value, purpose)` for all values in one call."""
         words = philox.fold_many(self.fold(name).array, values.astype(np.uint64))
         return philox.fold_text(words, np.uint64(_text_word(purpose)))
 
     @property
     def array(self) -> np.ndarray:
-        """[2] uint64: the words, as the compiled kernels take them."""
+        """[2] uint64: the words, in the form that the compiled kernels take."""
         return _pair(self.words)
 
     def numpy(self) -> np.random.Generator:
@@ -77,9 +77,9 @@ class Key:
 
     @contextmanager
     def seeded(self) -> Iterator[None]:
-        """Within this block torch's global generator is seeded from the key; afterwards it is as before.
+        """Seed torch's global generator from the key within this block, and restore it afterwards.
 
-        Only for code that knows no other source of randomness: the constructors of `torch.nn` modules.
+        Only for code that has no other source of randomness: the constructors of `torch.nn` modules.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.words[0] >> 1)
@@ -87,7 +87,7 @@ class Key:
 
 
 class ClientKeys(Sequence[Key]):
-    """`key.fold("client", id, purpose)` for each of some clients, made when asked for."""
+    """`key.fold("client", id, purpose)` for each of several clients, derived on access."""
 
     def __init__(self, key: Key, clients: Sequence[int], purpose: str) -> None:
         self._key, self._clients, self._purpose = key, clients, purpose

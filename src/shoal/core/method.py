@@ -1,11 +1,11 @@
-"""The protocol of a method: both halves of a federated algorithm as pure functions.
+"""The protocol of a method: the server and client halves of a federated algorithm, as pure functions.
 
-A method is a frozen dataclass of hyper-parameters. What the server remembers is its `State`, what a client
-remembers its `Memory`; both are passed in and returned, and nothing else is remembered. A round is
+A method is a frozen dataclass of hyper-parameters. The server's `State` and a client's `Memory` are passed in
+and returned; nothing else is kept between calls. A round is
 
     legs -> for each leg: dispatch -> client_update, upload (at each client) -> received, fold ... -> finish
 
-with one leg unless `legs` says otherwise. The client's functions are written and run for one client.
+with one leg unless `legs` says otherwise. The client functions are written and run for one client.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shoal.core.types import (
 
 
 class Axes(NamedTuple):
-    """What else a run is made of."""
+    """The other parts of a run that a method may check."""
 
     selector: Selector
     codec: Codec
@@ -46,14 +46,14 @@ class Axes(NamedTuple):
 
 
 class Method(ABC):
-    """One federated algorithm, server and client."""
+    """One federated algorithm: server and client."""
 
-    selector: ClassVar[str] = ""  # the name of the one that it needs, where a spec names none
+    selector: ClassVar[str] = ""  # the selector that it needs, used if the spec names none
 
     def check(self, task: Task, axes: Axes) -> None:  # noqa: B027  # most methods suit every run
-        """Raise `SpecError` if it cannot work so, warn if something that it assumes does not hold.
+        """Raise `SpecError` if the method cannot work in this run; warn if one of its assumptions fails.
 
-        The server calls it before the first round. Its task has `root`, if the server holds samples.
+        The server calls it before the first round. `task.root` is set if the server holds samples of its own.
         """
 
     # ---- server
@@ -63,34 +63,34 @@ class Method(ABC):
         """The state before the first round."""
 
     def legs(self, state: State, cohort: Cohort, moment: Moment) -> tuple[Cohort, ...]:
-        """The cohort of each leg; may add settings. One leg for all unless a method chains its clients.
+        """The cohort of each leg; may add settings. One leg, unless the method chains its clients.
 
-        `moment` is that of the first leg.
+        `moment` is the one of the first leg.
         """
         return (cohort,)
 
     @abstractmethod
     def dispatch(self, task: Task, state: State, cohort: Cohort, moment: Moment) -> Tree:
-        """The message: a NamedTuple whose fields are shared, or `PerClient`."""
+        """The message: a NamedTuple whose fields are shared by all clients, or `PerClient`."""
 
     def expects(self, task: Task, sent: Tree) -> Mapping[str, Tree]:
-        """What the fields of a reply's payload must be like, by name: a tree of tensors, or of `Like`.
+        """Templates for the fields of a reply's payload, by name: trees of tensors, or of `Like`.
 
-        A reply that is not so is refused before `fold` sees it. Fields that are not named here must be plain
-        finite numbers, and `update`, if there is one, like the model sent.
+        A reply that does not match is refused before `fold` sees it. Fields without a template must be plain
+        finite numbers, except `update`, which must match the model that was sent.
         """
         return {}
 
     @abstractmethod
     def begin(self, state: State, cohort: Cohort) -> Acc:
-        """What the fold starts from."""
+        """The empty accumulator of a leg."""
 
     @abstractmethod
     def fold(self, acc: Acc, client: int, sent: Tree, reply: Reply) -> Acc:
-        """Take in one accepted reply. `sent` is the message as the client decoded it."""
+        """Add one accepted reply to the accumulator. `sent` is the message as the client decoded it."""
 
     def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Tree, reply: Reply) -> Acc:
-        """Take in the replies of a block of clients, stacked; the same as folding one after another."""
+        """Add the stacked replies of a block of clients; gives the same as folding them one by one."""
         for i, client in enumerate(clients):
             acc = self.fold(acc, client, message_for(sent, i), row(reply, i))
         return acc
@@ -102,95 +102,95 @@ class Method(ABC):
     def shortcut(
         self, task: Task, state: State, data: Mapping[int, Data], legs: int, threads: int
     ) -> tuple[State, Metrics] | None:
-        """What `legs` further legs with these clients would lead to, to the bit, without exchanging anything.
+        """The state after `legs` more legs with these clients, bit for bit, without exchanging anything.
 
-        An engine that holds all data may ask for it; None says that there is no such shortcut. `data` is in
-        the order of folding; the metrics are those of the last leg.
+        An engine that holds all data may ask for it; None means that there is no shortcut. `data` is in the
+        order of folding; the metrics are those of the last leg.
         """
         return None
 
     def admit(self, state: State, profiles: Mapping[int, Tree], moment: Moment) -> State:
-        """Take note of newcomers and what they told of themselves."""
+        """The state after new clients joined with these profiles."""
         return state
 
     @abstractmethod
     def model(self, state: State) -> Weights | None:
-        """The global model, or None where there is none to speak of."""
+        """The global model, or None for methods without one."""
 
     def models(self, state: State) -> Mapping[str, Weights]:
-        """Every model that the server holds, by name; the global one has the empty name."""
+        """All models that the server holds, by name; the name of the global model is empty."""
         model = self.model(state)
         return {} if model is None else {"": model}
 
     def serve(self, state: State, cohort: Cohort) -> Tree:
-        """The message from which each client makes the model that it should use."""
+        """The message from which each client builds the model that it should use."""
         return ModelMessage(self.model(state))  # type: ignore[arg-type]  # methods without one override this
 
-    # ---- client, for one client
+    # ---- client; each function runs for one client
 
     @property
     def batching(self) -> Batching | None:
-        """How a client's samples are dealt into batches; None for a method that does not train."""
+        """How a client's samples are divided into mini-batches; None for a method that does not train."""
         return None
 
     @property
     def remembers(self) -> bool:
-        """Whether clients have a memory: those of a method that says how it begins."""
+        """Whether clients have a memory: True if the method overrides `client_init`."""
         return overridden(self, Method, "client_init")
 
     @property
     def asks_profile(self) -> bool:
-        """Whether clients are profiled when they arrive: if the method says how."""
+        """Whether new clients are asked for a profile: True if the method overrides `profile`."""
         return overridden(self, Method, "profile")
 
     def client_init(self, task: Task, key: Key) -> Memory:
-        """The memory of a client that never took part. `key` is the one that `init` gets."""
+        """The memory of a client that has not taken part yet. `key` is the one that `init` gets."""
         return ()
 
     @abstractmethod
     def client_update(
         self, task: Task, memory: Memory, message: Tree, data: Data, context: Context
     ) -> tuple[Memory, Reply]:
-        """One client's work."""
+        """Do the work of one client: from its memory and the message to its new memory and its reply."""
 
     def upload(self, reply: Reply, setting: Setting) -> Reply:
-        """What of the reply travels."""
+        """The part of the reply that is sent to the server."""
         return reply
 
     def received(self, reply: Reply, sent: Tree) -> Reply:
-        """The inverse of `upload`, at the server, before anybody else sees the reply."""
+        """The inverse of `upload`, applied at the server before anything else reads the reply."""
         return reply
 
     def profile(self, task: Task, data: Data, key: Key) -> Tree:
-        """What a newcomer tells of itself. Override it, and `admit` is told."""
+        """The profile of a new client, computed at the client. If overridden, `admit` receives it."""
         return ()
 
     def local_model(self, memory: Memory, message: Tree) -> Weights:
-        """The model that a client uses, given its memory and what `serve` sent."""
+        """The model that a client uses, given its memory and the message of `serve`."""
         model: Weights = message.model
         return model
 
 
 def overridden(part: Any, protocol: type, name: str) -> bool:
-    """Whether a part has its own version of a function of its protocol."""
+    """Whether the class of `part` overrides a function of its protocol."""
     return getattr(type(part), name) is not getattr(protocol, name)
 
 
 class Recipe(ABC):
-    """A method that is another one with its slots filled."""
+    """A method that is defined as another method with some of its slots filled."""
 
     selector: ClassVar[str] = ""  # see `Method`
 
     @abstractmethod
     def method(self) -> Method:
-        """The method it stands for."""
+        """The method that this recipe stands for."""
 
 
 class Gather(NamedTuple):
-    """The accumulator of methods that must see all replies at once."""
+    """The accumulator of methods that need all replies at once."""
 
     replies: tuple[tuple[int, Tree, Reply], ...] = ()
 
     def add(self, client: int, sent: Tree, reply: Reply) -> Gather:
-        """With one more reply."""
+        """The accumulator with one more reply."""
         return Gather((*self.replies, (client, sent, reply)))

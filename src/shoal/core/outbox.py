@@ -1,4 +1,4 @@
-"""What goes out to clients: the packets of one message, and how long they are."""
+"""The packets of a message to clients, and their lengths in bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.core.types import Cohort, PerClient, Tree, message_for
 
 
 class Outbox:
-    """The packets of one message. A field that clients share is encoded once for all of equal setting."""
+    """The packets of one message. A message that clients share is encoded once for each setting."""
 
     def __init__(self, codec: Codec, cohort: Cohort, message: Tree, key: Key) -> None:
         self._codec, self._cohort, self._message, self._key = codec, cohort, message, key
@@ -18,7 +18,7 @@ class Outbox:
         self._made: dict[str, tuple[Packet, Tree, int]] = {}
 
     def __getitem__(self, position: int) -> tuple[Packet, Tree, int]:
-        """The packet for the client at `position`, the message as it will decode it, and its length."""
+        """The packet for the client at `position`, the message as that client decodes it, and its length."""
         setting = self._cohort.setting(position) if self._cohort.settings else {}
         name = repr(sorted(setting.items())) if setting else ""
         if self._shared and name in self._made:
@@ -31,7 +31,7 @@ class Outbox:
         return made
 
     def several(self, positions: Sequence[int]) -> list[tuple[Packet, Tree, int]]:
-        """The same for several clients, who share one entry where they get one message."""
+        """The entries of several clients; clients that get the same message share one entry."""
         if self._shared and not self._cohort.settings:
             return [self[positions[0]]] * len(positions)
         return [self[position] for position in positions]

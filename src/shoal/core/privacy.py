@@ -1,4 +1,4 @@
-"""The protocol of privacy: what a client does so that less can be learned from its replies."""
+"""The protocol of a privacy mechanism: what a client does so that its replies reveal less."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from shoal.core.types import Reply
 
 
 class Privacy(ABC):
-    """Acts on a reply before anything leaves the client: after an attack's lie, before codecs and factors."""
+    """Changes a reply before it leaves the client: after an attack, before compression and encoding."""
 
-    min_samples: int  # samples: a client with fewer takes no part, because sums over few samples hide little
+    min_samples: int  # clients with fewer samples take no part: a sum over few samples hides little
 
     @abstractmethod
     def protect(self, reply: Reply, key: Key) -> Reply:

@@ -1,4 +1,4 @@
-"""The protocol of a selector: who takes part in a round."""
+"""The protocol of a selector: which clients take part in a round."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from typing import Any, ClassVar
 from shoal.core.data import Data
 from shoal.core.types import Cohort, Moment, Reply, Tree
 
-Population = Sequence[int]  # ids of the clients that can be reached; often a `range`, so never listed
+Population = Sequence[int]  # ids of the clients that can be reached; often a `range`
 
 
 class Selector(ABC):
-    """A rule that picks a cohort. What it remembers is passed in and returned."""
+    """A rule that samples a cohort. Its state is passed in and returned."""
 
-    by_samples: ClassVar[bool] = False  # whether clients are drawn by their samples, and so must count alike
+    by_samples: ClassVar[bool] = False  # whether more samples make a client likelier, not heavier in the mean
 
     def init(self) -> Any:
-        """What is remembered before the first round."""
+        """The state before the first round."""
         return ()
 
     @property
     def asks_profile(self) -> bool:
-        """Whether clients are profiled when they arrive: if the selector says how."""
+        """Whether new clients are asked for a profile: True if the selector overrides `profile`."""
         return type(self).profile is not Selector.profile
 
     @property
     def observes(self) -> bool:
-        """Whether it hears of every accepted reply: if it takes note of any."""
+        """Whether the selector is told of every accepted reply: True if it overrides `observe`."""
         return type(self).observe is not Selector.observe
 
     def profile(self, data: Data) -> Tree:
-        """What a newcomer tells of itself; runs at the client. Override it, and `admit` is told."""
+        """The profile of a new client, computed at the client. If overridden, `admit` receives it."""
         return ()
 
     def admit(self, state: Any, profiles: Mapping[int, Tree]) -> Any:
-        """Take note of newcomers and what they told of themselves."""
+        """The state after new clients joined with these profiles."""
         return state
 
     @abstractmethod
     def select(
         self, state: Any, available: Population, reports: Mapping[int, Tree], moment: Moment
     ) -> Cohort:
-        """The cohort of a round: available clients, none twice.
+        """The cohort of a round: available clients, each at most once.
 
-        `reports` are what clients tell of themselves in this round, where the engine asks them. The setting
-        `count` of a client that was drawn several times says how often; it trains once.
+        `reports` holds what clients report in this round, if the engine asks them. A client that is drawn
+        several times trains once; its setting `count` says how often it was drawn.
         """
 
     def observe(self, state: Any, client: int, reply: Reply, seconds: float) -> Any:
-        """Take note of an accepted reply and the time it took."""
+        """The state after an accepted reply, which took `seconds`."""
         return state
 
     def check(self, population: int) -> None:  # noqa: B027  # most selectors fit every population
-        """Raise `SpecError` if a population of this size cannot be served."""
+        """Raise `SpecError` if the selector cannot work with a population of this size."""

@@ -1,9 +1,9 @@
-"""Trees as bytes.
+"""Serialization of trees.
 
 A packet is `length of the header (4 bytes, little endian) | header (JSON) | the tensors' bytes in order`.
-The header describes the structure, so it alone decides how many bytes follow: a packet's length is known
-without writing it. NamedTuples travel by name and are looked up among the modules already imported, so
-that reading a packet never runs foreign code.
+The header describes the structure and so determines how many bytes follow: a packet's length is known
+without writing it. NamedTuples are sent by name and looked up in modules that are already imported, so
+reading a packet never runs foreign code.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from shoal.core.types import Tree
 
 
 def is_empty(tree: Tree) -> bool:
-    """Whether there is nothing in it to tell."""
+    """Whether the tree holds no values."""
     if isinstance(tree, dict):
         return all(map(is_empty, tree.values()))
     return all(map(is_empty, tree)) if isinstance(tree, tuple | list) else tree is None
 
 
 def flatten(tree: Tree) -> tuple[Any, list[Tensor]]:
-    """A JSON description of the structure (scalars included), and the tensors in its order."""
+    """A JSON description of the structure, scalars included, and the tensors in order."""
     found: list[Tensor] = []
     return _describe(tree, found), found
 
@@ -61,7 +61,7 @@ def from_bytes(packet: bytes) -> Tree:
 
 
 def from_buffer(buffer: memoryview) -> Tree:
-    """The tree in a packet, whose tensors are views of the buffer where their place in it allows."""
+    """The tree in a packet. Its tensors are views of the buffer where alignment allows it."""
     (length,) = struct.unpack_from("<I", buffer)
     description = json.loads(bytes(buffer[4 : 4 + length]))
     found, offset = [], 4 + length
@@ -106,7 +106,7 @@ def _header(description: Any) -> bytes:
 
 
 def _lengths(tree: Tree) -> tuple[int, int]:
-    """The length of the description as JSON, and that of the tensors, without making either."""
+    """The length of the JSON description, and the bytes of all tensors, without creating either."""
     if isinstance(tree, Tensor):
         return _tensor_length(tree.dtype, tree.shape), tree.numel() * tree.element_size()
     if type(tree) is Flat and tree.vector.dim() == 1:
@@ -144,7 +144,7 @@ def _json_length(text: str) -> int:
 
 @lru_cache(maxsize=256)
 def _opening_length(kind: type) -> int:
-    """What a tuple or list has around its values."""
+    """The length of the brackets and the name around the values of a tuple or list."""
     if hasattr(kind, "_fields"):
         return len('["n",,[]]') + _json_length(f"{kind.__module__}:{kind.__qualname__}")
     return len('["u",[]]')
@@ -155,7 +155,7 @@ def _tensor_bytes(tensor: Tensor) -> bytes:
 
 
 def _describe(tree: Tree, found: list[Tensor]) -> Any:
-    """A scalar, or a list that begins with what it is: t(ensor), d(ict), n(amed tuple), u (tuple), l(ist)."""
+    """A scalar, or a list that starts with its kind: t(ensor), d(ict), n(amed tuple), u (tuple), l(ist)."""
     if isinstance(tree, Tensor):
         found.append(tree)
         return ["t", str(tree.dtype).removeprefix("torch."), list(tree.shape)]
@@ -168,7 +168,7 @@ def _describe(tree: Tree, found: list[Tensor]) -> Any:
         return ["n", f"{kind.__module__}:{kind.__qualname__}", [_describe(value, found) for value in tree]]
     if isinstance(tree, tuple | list):
         return ["u" if isinstance(tree, tuple) else "l", [_describe(value, found) for value in tree]]
-    raise TypeError(f"a tree holds tensors, scalars, dicts, lists and tuples, not {type(tree).__name__}")
+    raise TypeError(f"a tree may hold tensors, scalars, dicts, lists and tuples, not {type(tree).__name__}")
 
 
 def _rebuild(description: Any, found: Any) -> Tree:
@@ -191,7 +191,7 @@ def _named_tuple(name: str) -> type:
     for part in qualname.split("."):
         found = getattr(found, part, None)
     if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
-        raise ValueError(f"a packet names {name!r}, which is no NamedTuple of an imported module")
+        raise ValueError(f"a packet names {name!r}, which is not a NamedTuple of an imported module")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What is learned: a model as pure functions of its weights, and the loss that judges it."""
+"""A task: a model as pure functions of its weights, and its loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LossName = Literal["cross_entropy", "one_versus_all", "squared_error"]
 
 
 class Loss(NamedTuple):
-    """How outputs are judged: `each` gives [n, heads], `scores` what predictions and AUC are read from."""
+    """A loss: `each` gives [n, heads] losses, `scores` the values that predictions and AUC come from."""
 
     each: Callable[[Tensor, Tensor], Tensor]
     scores: Callable[[Tensor], Tensor]
@@ -51,10 +51,10 @@ LOSSES: dict[LossName, Loss] = {
 
 
 class Live:
-    """A model to be trained in place, in the number format and memory layout that are fastest for it.
+    """A model that is trained in place, in the dtype and memory layout that are fastest for it.
 
-    `values` are the weights in float32, which a step changes; with another format `leaves` are their
-    rounded copies, which the model computes with. Normalisation layers stay in float32.
+    `values` are the float32 weights, which a step changes; with another dtype, `leaves` are their rounded
+    copies, which the model computes with. Normalisation layers stay in float32.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Live:
         self.buffers = {name: value for name, value in module.named_buffers() if name not in noise}
 
     def load(self, weights: Weights) -> None:
-        """Put the weights into the model."""
+        """Copy the weights into the model."""
         with torch.no_grad():
             for mine, given in ((self.values, weights.params), (self.buffers, weights.buffers)):
                 if mine:
@@ -83,12 +83,12 @@ class Live:
             self.round()
 
     def round(self) -> None:
-        """Let the model compute with the values as they are now."""
+        """Round the current values into the copies that the model computes with."""
         if self._dtype != torch.float32:
             torch._foreach_copy_(list(self.leaves.values()), list(self.values.values()))
 
     def forward(self, x: Tensor, noise: Mapping[str, Tensor]) -> Tensor:
-        """[n, heads] float32: outputs in training mode; the buffers move on."""
+        """[n, heads] float32: outputs in training mode; updates the buffers."""
         for name, part in self._noise.items():
             part.noise = noise[name].to(self._dtype)
         if x.dim() == 4:
@@ -104,18 +104,18 @@ def _trained(module: nn.Module, frozen: Collection[str]) -> dict[str, nn.Paramet
 
 @dataclass(frozen=True)
 class Task:
-    """A model and its loss. Holds the model's structure only: weights are always an argument."""
+    """A model and its loss. Holds only the model's structure: weights are always an argument."""
 
     build: Callable[[], nn.Module]
     loss: LossName
-    classes: int  # 0: a regression
-    noise_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # for one sample, by buffer
-    batch_norms: tuple[str, ...] = ()  # modules whose statistics come from the batch
+    classes: int  # 0: regression
+    noise_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # per sample, by buffer
+    batch_norms: tuple[str, ...] = ()  # names of the modules that normalise with batch statistics
     device: str = "cpu"
-    dense: DensePlan | None = None  # set where the compiled kernels can train the model
-    last: str | None = None  # how names of the last linear layer's parameters begin; None: there is none
-    root: Callable[[int], Data] | None = None  # so many samples of the server's own, where it holds any
-    frozen: Mapping[str, Tensor] = field(default_factory=dict)  # parameters that neither train nor travel
+    dense: DensePlan | None = None  # set if the compiled kernels can train the model
+    last: str | None = None  # name prefix of the final linear layer's parameters; None without one
+    root: Callable[[int], Data] | None = None  # takes that many of the server's own samples, if it holds any
+    frozen: Mapping[str, Tensor] = field(default_factory=dict)  # parameters that are neither trained nor sent
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
     _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -132,16 +132,16 @@ class Task:
 
     @property
     def shapes(self) -> dict[str, torch.Size]:
-        """The shapes of the parameters that are trained, in the model's order."""
+        """The shapes of the trained parameters, in the model's order."""
         return self._shapes
 
     @cached_property
     def layout(self) -> Layout:
-        """How these parameters lie in one vector."""
+        """How the trained parameters are stored in one vector."""
         return Layout(tuple(self._shapes), tuple(self._shapes.values()))
 
     def live(self, dtype: torch.dtype) -> Live:
-        """The one resident copy of the model that training happens in: nothing is allocated for a client."""
+        """The resident copy of the model in which all clients train: nothing is allocated per client."""
         if dtype not in self._live:
             self._live[dtype] = Live(
                 copy.deepcopy(self._modules[True]), self.noise_shapes, self.frozen, dtype
@@ -162,9 +162,9 @@ class Task:
     def forward(
         self, weights: Weights, x: Tensor, *, train: bool = False, noise: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Outputs [n, heads] and the buffers after the pass, in the weights' number format.
+        """Outputs [n, heads] and the buffers after the pass, in the dtype of the weights.
 
-        Arguments are left as they are.
+        Does not modify its arguments.
         """
         if x.is_floating_point():
             x = x.to(next(iter(weights.params.values())).dtype)
@@ -176,7 +176,7 @@ class Task:
         return functional_call(self._modules[train], values, (x,)), weights.buffers
 
     def features(self, weights: Weights, x: Tensor) -> Tensor:
-        """[n, width]: what enters the last layer, with the model in evaluation mode."""
+        """[n, width]: the input of the last layer, with the model in evaluation mode."""
         found: list[Tensor] = []
         layer = self._modules[False].get_submodule(self._last.removesuffix("."))
         hook = layer.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
@@ -187,13 +187,13 @@ class Task:
         return found[0]
 
     def head(self, params: Mapping[str, Tensor], features: Tensor) -> Tensor:
-        """[n, heads]: the outputs of the last layer; with parameters of several models [models, n, heads]."""
+        """[n, heads]: the outputs of the last layer; for parameters of several models [models, n, heads]."""
         outputs = features @ params[f"{self._last}weight"].mT
         bias = params.get(f"{self._last}bias")
         return outputs if bias is None else outputs + bias.unsqueeze(-2)
 
     def head_of(self, params: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The last layer's weights [..., heads, width] and biases [..., heads], zeros where it has none."""
+        """The last layer's weights [..., heads, width] and biases [..., heads]; zeros if it has no biases."""
         weight, bias = params[f"{self._last}weight"], params.get(f"{self._last}bias")
         return weight, weight.new_zeros(weight.shape[:-1]) if bias is None else bias
 
@@ -204,7 +204,7 @@ class Task:
 
     @property
     def width(self) -> int:
-        """How many features enter the last layer."""
+        """The number of features that enter the last layer."""
         return self._shapes[f"{self._last}weight"][1]
 
     @property
@@ -216,34 +216,34 @@ class Task:
         """Raise `SpecError` if the model does not end in a linear layer."""
         if self.last is None:
             raise SpecError(
-                f"{whom} needs a model whose outputs are those of a linear layer; "
-                "end it in nn.Linear, or choose one of `shoal models`"
+                f"{whom} needs a model that ends in a linear layer; "
+                "end it with nn.Linear, or choose one of `shoal models`"
             )
 
     def check_softmax(self, whom: str) -> None:
-        """Raise `SpecError` if the outputs are not the logits of classes."""
+        """Raise `SpecError` if the outputs are not class logits."""
         if self.loss != "cross_entropy":
-            raise SpecError(f"{whom} needs classes and the loss cross_entropy, got {self.loss}")
+            raise SpecError(f"{whom} needs a classifier with the loss cross_entropy, got {self.loss}")
 
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """[n, heads]: the loss of each sample in each head, with the model in evaluation mode."""
         return LOSSES[self.loss].each(self.forward(weights, x)[0], y)
 
     def objective(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """[]: what training descends: the mean over samples of the sum over heads."""
+        """[]: the training loss: the mean over samples of the sum over heads."""
         return LOSSES[self.loss].each(outputs, y).sum() / len(outputs)
 
     def scores(self, outputs: Tensor) -> Tensor:
-        """[n, heads]: probabilities; for a regression the predictions themselves."""
+        """[n, heads]: probabilities; for regression the predictions themselves."""
         return LOSSES[self.loss].scores(outputs)
 
     def noise(self, key: Key, count: int) -> dict[str, Tensor]:
-        """The random numbers that one training step on `count` samples needs."""
+        """The random numbers for one training step on `count` samples."""
         drawn = {name: key.fold(name).uniform((count, *shape)) for name, shape in self.noise_shapes.items()}
         return {name: value.to(self.device) for name, value in drawn.items()}
 
     def module(self, weights: Weights) -> nn.Module:
-        """An ordinary module in evaluation mode that holds these weights."""
+        """A regular `nn.Module` in evaluation mode with these weights."""
         module = copy.deepcopy(self._modules[False])
         module.load_state_dict({**self.frozen, **weights.params, **weights.buffers}, strict=True)
         return module

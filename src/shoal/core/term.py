@@ -13,7 +13,7 @@ from shoal.core.types import Weights
 
 
 class Step(NamedTuple):
-    """What a term may look at."""
+    """One training step, as a term sees it."""
 
     task: Task
     weights: Weights
@@ -21,7 +21,7 @@ class Step(NamedTuple):
     outputs: Tensor
     x: Tensor
     y: Tensor
-    key: Key  # the step's own
+    key: Key  # for the random numbers of this step
 
     def mean(self, each: Tensor) -> Tensor:
         """[]: the mean of [n] values over the samples of the step."""
@@ -29,16 +29,16 @@ class Step(NamedTuple):
 
 
 class Term(ABC):
-    """A differentiable addition to the loss of a step."""
+    """A differentiable term that is added to the loss of a training step."""
 
     @property
     def active(self) -> bool:
-        """Whether it adds anything: False for a weight of 0."""
+        """Whether the term adds anything: False for a weight of 0."""
         return True
 
     def check(self, task: Task) -> None:  # noqa: B027  # most terms suit every task
-        """Raise `SpecError` if it has no meaning for this task."""
+        """Raise `SpecError` if the term has no meaning for this task."""
 
     @abstractmethod
     def loss(self, step: Step) -> Tensor:
-        """[]: the addition."""
+        """[]: the value that is added to the loss."""

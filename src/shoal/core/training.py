@@ -1,13 +1,13 @@
-"""Clients that train: how training starts is a method's affair, how it goes on the solver's.
+"""Methods whose clients train: the method says how training starts, the solver trains.
 
-What a client does is written for one client, as a generator that hands over a `Start` and goes on with what
-was trained from it:
+The work of a client is written for one client, as a generator that yields a `Start` and receives the trained
+weights:
 
     trained = yield Start(message.model, terms)
     return memory, Reply(ModelUpdate(trained.update(message.model)), data.weight, {})
 
-So an engine may stop many clients at this point and train all of them in one call of the solver's kernels,
-and no method knows of it.
+So an engine can pause many clients at this point and train all of them in one kernel call, without the method
+knowing about it.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from shoal.core.types import Cohort, Context, Memory, ModelMessage, ModelUpdate,
 
 
 class Start(NamedTuple):
-    """How one client's training begins, and what is added to it."""
+    """How one client's training starts: its initial weights, loss terms and gradient shift."""
 
     weights: Weights
-    terms: tuple[Term, ...] = ()  # of the loss
+    terms: tuple[Term, ...] = ()  # added to the loss
     shift: Mapping[str, Tensor] | None = None  # added to every gradient
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What one client's training gives.
+    """The result of one client's training.
 
-    Until the next client trains, the weights may lie in the resident model: `update` reads them there.
+    The weights may live in the resident model until the next client trains; `update` reads them there.
     """
 
     held: Weights
     steps: int
-    loss: Tensor  # [] the mean over the steps, each before its update and without terms
+    loss: Tensor  # [] the mean over the steps, computed before each step and without terms
     borrowed: bool = False
-    change: Weights | None = None  # what `update` gives, where it is known already
+    change: Weights | None = None  # the result of `update`, if it is already known
 
     @property
     def weights(self) -> Weights:
-        """The trained weights, to keep."""
+        """A copy of the trained weights that may be kept."""
         if not self.borrowed:
             return self.held
         return Weights(*({name: _plain(value) for name, value in part.items()} for part in self.held))
 
     def update(self, start: Weights) -> Weights:
-        """What training changed: the trained weights less those that it started from."""
+        """The trained weights minus the weights that training started from."""
         if self.change is not None:
             return self.change
         with torch.no_grad():
@@ -72,27 +72,27 @@ def _plain(value: Tensor) -> Tensor:
 
 
 class TrainedBlock(NamedTuple):
-    """What the training of several clients gives, each tensor with a leading client axis."""
+    """The results of training a block of clients; each tensor has a leading client axis."""
 
     weights: Weights
     change: Weights
     steps: np.ndarray  # [clients] int64
     losses: Tensor  # [clients] float32
-    sound: bool  # whether the solver has seen that no change is too large for the gate
+    sound: bool  # whether the solver has checked that no number is too large for the gate
 
     def single(self, position: int) -> Trained:
-        """That of the client at `position`."""
+        """The result of the client at `position`."""
         weights, change = row(self.weights, position), row(self.change, position)
         return Trained(weights, int(self.steps[position]), self.losses[position], change=change)
 
 
 class Solver(ABC):
-    """How a client trains on its own samples."""
+    """Trains a client on its own samples."""
 
     @property
     @abstractmethod
     def batching(self) -> Batching:
-        """How samples are dealt into steps."""
+        """How samples are divided into mini-batches."""
 
     @abstractmethod
     def rate(self, round: int) -> float:
@@ -108,10 +108,10 @@ class Solver(ABC):
         terms: tuple[Term, ...] = (),
         shift: Mapping[str, Tensor] | None = None,
     ) -> Trained:
-        """Train one client on its scheduled batches."""
+        """Train one client on its scheduled mini-batches."""
 
     def fits(self, task: Task, terms: tuple[Term, ...]) -> bool:
-        """Whether `train_block` can train this model with these terms."""
+        """Whether `train_block` supports this model with these terms."""
         return False
 
     def train_block(
@@ -123,33 +123,33 @@ class Solver(ABC):
         round: int,
         threads: int,
     ) -> TrainedBlock:
-        """Train several clients at once, each to the bits that `train` gives; asked only where it `fits`.
+        """Train several clients at once, with the same bits as `train`; called only if `fits` is True.
 
-        All have the same terms. One start stands for all. Each has a key for its randomness besides the order
-        of its samples: `context.key.fold("noise")`.
+        All clients have the same terms. A single start applies to all of them. `keys` holds a key for each
+        client, `context.key.fold("noise")`, for all randomness except the order of its samples.
         """
         raise NotImplementedError
 
 
-Course = Generator[Start, Trained, tuple[Memory, Reply]]  # of one client's update
+Course = Generator[Start, Trained, tuple[Memory, Reply]]  # the generator of one client's update
 
 
 class Training(Method):
-    """A method whose clients train; by default the model that they are sent, of which they return the change.
+    """A method whose clients train. By default they train the model that was sent and reply with its update.
 
-    A method adds its fields, `local` among them, and its server. Where its clients do more, it overrides
-    `client_training`; where they do something else altogether, `client_update`.
+    A subclass adds its fields, among them `local`, and its server functions. If its clients do more, it
+    overrides `client_training`; if they do something entirely different, `client_update`.
     """
 
     local: Solver
-    terms: tuple[Term, ...] = ()  # of the loss
+    terms: tuple[Term, ...] = ()  # added to the loss
 
     def check(self, task: Task, axes: Axes) -> None:
         """See `Method`."""
         check_training(self.local, self.terms, task)
 
     def dispatch(self, task: Task, state: Any, cohort: Cohort, moment: Moment) -> Any:
-        """See `Method`. Of a state with a field `model`."""
+        """See `Method`. Sends the field `model` of the state."""
         return ModelMessage(state.model)
 
     def model(self, state: Any) -> Weights | None:
@@ -165,7 +165,7 @@ class Training(Method):
     def client_training(
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
     ) -> Course:
-        """One client's work: yields how training starts, is sent what was trained, returns its answer."""
+        """One client's work: yields how training starts, receives the result, returns memory and reply."""
         trained = yield Start(message.model, self.terms)
         payload = ModelUpdate(trained.update(message.model))
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
@@ -181,7 +181,7 @@ class Training(Method):
     def trained_alone(
         self, task: Task, course: Course, data: Data, context: Context, start: Start | None = None
     ) -> tuple[Memory, Reply]:
-        """The end of one client's work: from its beginning, or from a start that it has handed over."""
+        """Finish one client's work on its own: from the beginning, or from a `Start` already yielded."""
         try:
             start = next(course) if start is None else start
             while True:
@@ -193,16 +193,16 @@ class Training(Method):
 
 
 def check_training(local: Solver, terms: Sequence[Term], task: Task) -> None:
-    """Raise `SpecError` if clients cannot train this task so."""
+    """Raise `SpecError` if clients cannot train this task with these terms."""
     for term in terms:
         term.check(task)
 
 
 def in_courses(method: Method) -> bool:
-    """Whether clients do what `client_training` says, and so can be stopped where training starts."""
+    """Whether clients run `client_training`, and so can be paused where training starts."""
     return isinstance(method, Training) and type(method).client_update is Training.client_update
 
 
 def is_plain(method: Method) -> bool:
-    """Whether its clients only train the model that they are sent: nothing is to be asked of each."""
+    """Whether clients only train the model that they are sent, so that no client needs its own generator."""
     return in_courses(method) and type(method).client_training is Training.client_training  # type: ignore[attr-defined]

@@ -20,9 +20,9 @@ def tree_map(
     *others: Tree,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Tree:
-    """`function` on the leaves of trees of one structure. Dicts are matched by their keys.
+    """Apply `function` to the leaves of trees with the same structure. Dicts are matched by key.
 
-    Written out here because it runs several times a client: torch's own takes ten times as long.
+    Written here because it runs several times per client, and torch's version takes ten times as long.
     """
     if is_leaf is not None and is_leaf(first):
         return function(first, *others)
@@ -34,14 +34,14 @@ def tree_map(
     if isinstance(first, tuple | list):
         for other in others:
             if len(other) != len(first):
-                raise ValueError(f"trees differ: {len(first)} parts here, {len(other)} there")
+                raise ValueError(f"trees differ: one has {len(first)} children, the other {len(other)}")
         parts = [tree_map(function, *inner, is_leaf=is_leaf) for inner in zip(first, *others, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     return function(first, *others)
 
 
 def elementwise(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:
-    """`tree_map` for a function that treats every number alike: parameters in one vector are one call."""
+    """`tree_map` for an elementwise function: parameters stored in one vector take one call."""
     if isinstance(first, Tensor):
         return function(first, *others)
     if type(first) is Flat:
@@ -65,7 +65,7 @@ def row(tree: Tree, position: int) -> Tree:
 
 
 def stack(rows: Sequence[Tree]) -> Tree:
-    """Trees of one structure as one whose tensors have a leading client axis."""
+    """Trees with the same structure as one tree whose tensors have a leading client axis."""
     return elementwise(lambda *leaves: torch.stack(leaves), *rows)
 
 
@@ -79,7 +79,7 @@ def leaves(tree: Tree) -> list[Any]:
 
 
 def tensors(tree: Tree) -> list[Tensor]:
-    """The leaves that are tensors."""
+    """All leaves that are tensors."""
     return [leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)]
 
 
@@ -95,17 +95,17 @@ def tensor_bytes(tree: Tree) -> int:
 
 
 def subtract(first: Tree, second: Tree) -> Tree:
-    """Leaf by leaf `first - second`."""
+    """`first - second`, leaf by leaf."""
     return elementwise(torch.sub, first, second)
 
 
 def add(first: Tree, second: Tree) -> Tree:
-    """Leaf by leaf `first + second`."""
+    """`first + second`, leaf by leaf."""
     return elementwise(torch.add, first, second)
 
 
 def zeros_like(tree: Tree) -> Tree:
-    """A tree of zeros of the same shapes and types."""
+    """A tree of zeros with the same shapes and dtypes."""
     return elementwise(torch.zeros_like, tree)
 
 
@@ -117,7 +117,7 @@ def squared_norm(tree: Tree) -> float:
 
 
 def all_finite(tree: Tree) -> bool:
-    """Whether no floating leaf holds an infinity or a NaN."""
+    """Whether no floating-point leaf holds an infinity or a NaN."""
     if type(tree) is Flat:
         return not tree.vector.is_floating_point() or _is_finite(tree.vector)
     if isinstance(tree, dict):
@@ -128,5 +128,5 @@ def all_finite(tree: Tree) -> bool:
 
 
 def _is_finite(leaf: Tensor) -> bool:
-    # what is not finite makes its sum not finite; the converse needs the longer look
+    # a finite sum proves that all values are finite; an infinite one may be an overflow, so look again
     return math.isfinite(float(leaf.sum())) or bool(torch.isfinite(leaf).all())

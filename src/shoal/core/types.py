@@ -1,4 +1,4 @@
-"""The values that flow through a round. See `method.py` for who passes which to whom."""
+"""The values that flow through a round. `method.py` says which function takes and returns which."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from torch import Tensor
 from shoal.core.key import Key
 
 Tree = Any  # nested dicts, tuples, lists and NamedTuples of tensors and scalars
-State = Any  # what a method's server remembers
-Memory = Any  # what one client remembers
-Acc = Any  # what a fold has gathered so far
-Setting = Mapping[str, Any]  # what one client is told besides its message: {"bits": 8}
+State = Any  # the server's state, of a method or selector
+Memory = Any  # the memory of one client
+Acc = Any  # the accumulator of a fold: what was aggregated so far
+Setting = Mapping[str, Any]  # what a client is told in addition to its message: {"bits": 8}
 Metrics = Mapping[str, Any]
-Version = tuple[int, int]  # (round, leg) of the exchange in which a client's memory was made
+Version = tuple[int, int]  # (round, leg) of the exchange that produced a client's memory
 
 
 class Weights(NamedTuple):
-    """A model: never just its parameters."""
+    """A model: its parameters and its buffers."""
 
     params: Mapping[str, Tensor]
     buffers: Mapping[str, Tensor]
 
 
 class Cohort(NamedTuple):
-    """Who takes part in an exchange. `settings` holds a sequence aligned with `ids` for each name."""
+    """The clients that take part in an exchange. Values of `settings` are sequences aligned with `ids`."""
 
     ids: tuple[int, ...]
     settings: Mapping[str, Sequence[Any]]
     population: int
 
     def setting(self, position: int) -> Setting:
-        """What the client at `position` is told."""
+        """The setting of the client at `position`."""
         return {name: values[position] for name, values in self.settings.items()}
 
     @property
     def draws(self) -> Mapping[int, int]:
-        """How often each member was drawn; who is not in it, once."""
+        """How often each client was drawn; clients that are not listed were drawn once."""
         counts = self.settings.get("count")
         return {} if counts is None else dict(zip(self.ids, counts, strict=True))
 
     def take(self, positions: Sequence[int]) -> Cohort:
-        """The same cohort, other order or fewer members."""
+        """The cohort with the members at these positions, in this order."""
         if not self.settings and len(positions) == len(self.ids) and positions == list(range(len(self.ids))):
             return self
         settings = {name: tuple(values[i] for i in positions) for name, values in self.settings.items()}
@@ -51,15 +51,15 @@ class Cohort(NamedTuple):
 
 
 class PerClient(NamedTuple):
-    """A message field that differs by client; a row for each member of the cohort, made when asked for."""
+    """A message field that differs between clients: one row per member of the cohort, computed on access."""
 
     rows: Sequence[Tree]
 
 
 class Moment(NamedTuple):
-    """What a server function is told besides its state: when it is, and the source of its randomness.
+    """What a server function is told in addition to its state: the round, the leg, and its random key.
 
-    `dispatch` and `finish` of a leg are told the same one. Rounds and legs are counted from 0.
+    `dispatch` and `finish` of a leg get the same moment. Rounds and legs are counted from 0.
     """
 
     round: int
@@ -69,7 +69,7 @@ class Moment(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a client is told besides its message, and the source of all its randomness."""
+    """What a client is told in addition to its message, with the key for all its random numbers."""
 
     round: int
     leg: int
@@ -78,27 +78,27 @@ class Context(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a client answers. A training reply's payload has a field `update` = trained - sent weights."""
+    """A client's reply. After training, its payload has a field `update` = trained - sent weights."""
 
     payload: Tree
-    weight: Tensor | None  # [] float64: the number of samples behind it
+    weight: Tensor | None  # [] float64: the number of samples it is based on
     metrics: Mapping[str, Tensor]  # scalars; their means over the cohort are recorded as `clients.NAME`
 
 
 class ModelMessage(NamedTuple):
-    """The message of every method that sends a model and nothing else."""
+    """The message of methods that send a model and nothing else."""
 
     model: Weights | PerClient
 
 
 class ModelUpdate(NamedTuple):
-    """The payload of every method that returns an update and nothing else."""
+    """The payload of methods that return an update and nothing else."""
 
     update: Weights
 
 
 def message_for(message: Tree, position: int) -> Tree:
-    """The message as the client at `position` of the cohort gets it."""
+    """The message that the client at `position` of the cohort gets."""
     if not any(isinstance(field, PerClient) for field in message):
         return message
     fields = (field.rows[position] if isinstance(field, PerClient) else field for field in message)
@@ -106,7 +106,7 @@ def message_for(message: Tree, position: int) -> Tree:
 
 
 class _Some(Sequence[Tree]):
-    """Some of the rows of a `PerClient`, still made when asked for."""
+    """Some rows of a `PerClient`, still computed on access."""
 
     def __init__(self, rows: Sequence[Tree], positions: Sequence[int]) -> None:
         self._rows, self._positions = rows, positions
@@ -119,7 +119,7 @@ class _Some(Sequence[Tree]):
 
 
 def message_part(message: Tree, positions: Sequence[int]) -> Tree:
-    """The message as it goes to some members of the cohort."""
+    """The message for the members of the cohort at these positions."""
     if not any(isinstance(field, PerClient) for field in message):
         return message
     fields = (

@@ -1,4 +1,4 @@
-"""Data sets, and the rules that deal their samples to clients."""
+"""Data sets, and the partitions that divide their samples among clients."""
 
 from __future__ import annotations
 

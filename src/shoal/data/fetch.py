@@ -1,4 +1,4 @@
-"""The files of a data set: found in the data folder by checksum, or fetched into it."""
+"""The files of a data set: found in the data folder by checksum, or downloaded into it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shoal.core.errors import SpecError
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A published file: where it lies in the data folder, its address, and its checksum."""
+    """A published file: its path in the data folder, its address, and its checksum."""
 
     path: str  # inside the data folder, with forward slashes
     url: str
@@ -30,7 +30,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Member:
-    """A file inside an archive. Without a checksum, one that is there is taken to be right."""
+    """A file inside an archive. Without a checksum, an existing file is accepted as it is."""
 
     path: str  # inside the data folder, once unpacked
     name: str  # inside the archive
@@ -39,14 +39,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Archive:
-    """A published .tar.gz or .zip, and those of its members that Shoal reads."""
+    """A published .tar.gz or .zip, and the members of it that Shoal reads."""
 
     file: RemoteFile
     members: tuple[Member, ...]
 
 
 def data_folder() -> Path:
-    """The folder of all data sets: `SHOAL_DATA`, or `shoal` in the user's cache."""
+    """The folder of all data sets: `SHOAL_DATA`, or `shoal` in the user's cache folder."""
     if folder := os.environ.get("SHOAL_DATA"):
         return Path(folder).expanduser()
     import pooch
@@ -55,11 +55,11 @@ def data_folder() -> Path:
 
 
 def fetch_files(files: Sequence[RemoteFile], folder: Path | None = None) -> list[Path]:
-    """The paths of `files`, in their order. Only those that are not there go over the network."""
+    """The paths of `files`, in order. Missing files are downloaded."""
     folder = folder or data_folder()
     flaws = {file: found for file in files if (found := _flaw(folder / file.path, file.hash)) is not None}
     lines = [_line(file.path, found, file.hash, file.url) for file, found in flaws.items()]
-    if any(flaws.values()):  # never overwrite what somebody put there
+    if any(flaws.values()):  # never overwrite a file that the user put there
         raise _wrong(lines, folder)
     for position, file in enumerate(flaws):
         try:
@@ -70,10 +70,10 @@ def fetch_files(files: Sequence[RemoteFile], folder: Path | None = None) -> list
 
 
 def fetch_members(archive: Archive, folder: Path | None = None) -> list[Path]:
-    """The paths of an archive's members, in their order.
+    """The paths of an archive's members, in order.
 
-    Members that are there already need no archive. The archive stays in the folder, so that other
-    members of it can be had later without the network.
+    The archive is needed only if members are missing. It stays in the folder, so that other members can be
+    unpacked later without a download.
     """
     folder = folder or data_folder()
     members = archive.members
@@ -90,7 +90,7 @@ def fetch_members(archive: Archive, folder: Path | None = None) -> list[Path]:
     return [folder / member.path for member in members]
 
 
-# -- what is there
+# -- checking files
 
 
 def _digest(path: Path, algorithm: str) -> str:
@@ -99,7 +99,7 @@ def _digest(path: Path, algorithm: str) -> str:
 
 
 def _flaw(path: Path, known: str | None) -> str | None:
-    """None if the file can be used, "" if it is missing, else the wrong checksum that it has."""
+    """None if the file can be used, "" if it is missing, otherwise its wrong checksum."""
     if not path.is_file():
         return ""
     found = _digest(path, known.partition(":")[0]) if known else None
@@ -113,30 +113,30 @@ def _line(path: str, found: str, known: str | None, url: str) -> str:
 
 def _wrong(lines: Sequence[str], folder: Path) -> SpecError:
     head = (
-        f"data files in {folder} have wrong checksums; remove them to have them fetched, put the right ones "
-        "there, or set SHOAL_DATA to the folder that has them:"
+        f"data files in {folder} have wrong checksums; remove them to download them, put the right ones "
+        "there, or set SHOAL_DATA to the folder with the right files:"
     )
     return SpecError(f"{head}\n  {', '.join(lines)}")
 
 
 def _unfetched(reason: str, lines: Sequence[str], folder: Path) -> SpecError:
     head = (
-        f"could not fetch data: {reason}; put the files below into {folder}, or set SHOAL_DATA to the folder "
-        "that has them:"
+        f"download failed: {reason}; put the files below into {folder}, or set SHOAL_DATA to the folder "
+        "with the files:"
     )
     return SpecError(f"{head}\n  {', '.join(lines)}")
 
 
-# -- getting what is not
+# -- downloading
 
 
-Watcher = Callable[[str, int, int], None]  # told of (file, bytes that came, bytes in all) while it comes
+Watcher = Callable[[str, int, int], None]  # called with (file, bytes so far, total bytes) during a download
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher of downloads", default=None)
 
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Within this block downloads are told to somebody."""
+    """Report downloads within this block to `watcher`."""
     token = _WATCHER.set(watcher)
     try:
         yield
@@ -145,7 +145,7 @@ def watched(watcher: Watcher) -> Iterator[None]:
 
 
 class _Teller:
-    """What pooch takes for a progress bar; it tells the watcher."""
+    """A progress bar for pooch that reports to the watcher."""
 
     def __init__(self, path: str) -> None:
         self._path, self._came, self.total = path, 0, 0
@@ -156,19 +156,19 @@ class _Teller:
         if watcher is not None:
             watcher(self._path, min(self._came, self.total or self._came), self.total)
 
-    def reset(self) -> None:  # pooch calls it before it fills the bar for good
+    def reset(self) -> None:  # pooch calls it before it fills the bar completely
         self._came = 0
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 def _download(file: RemoteFile, folder: Path) -> None:
-    """Fetch one file. Pooch moves it to its place only once its checksum is right."""
+    """Download one file. Pooch moves it to its place only if its checksum is right."""
     import pooch
 
     target = folder / file.path
-    pooch.get_logger().setLevel("WARNING")  # the watcher is told already
+    pooch.get_logger().setLevel("WARNING")  # progress is reported by the watcher
     pooch.retrieve(
         file.url,
         known_hash=file.hash,
@@ -179,7 +179,7 @@ def _download(file: RemoteFile, folder: Path) -> None:
 
 
 def _reason(error: Exception, file: RemoteFile) -> str:
-    """Why a download failed, in a few words: the libraries' own texts run over many lines."""
+    """Why a download failed, in a few words: the messages of the libraries take many lines."""
     import requests
 
     host = urlsplit(file.url).netloc
@@ -192,11 +192,11 @@ def _reason(error: Exception, file: RemoteFile) -> str:
         return f"no connection to {host}"
     if isinstance(error, OSError):
         return f"{error.strerror or error} ({error.filename or file.path})"
-    return f"what {host} sent has a wrong checksum"
+    return f"the file from {host} has a wrong checksum"
 
 
 def _unpack(packed: Path, members: Sequence[Member], folder: Path) -> None:
-    """Write `members` to their places, each in one step and only with the right checksum."""
+    """Write `members` to their places, each atomically and only with the right checksum."""
     wanted = {member.name: member for member in members}
     try:
         for name, stream in _streams(packed, set(wanted)):
@@ -208,7 +208,7 @@ def _unpack(packed: Path, members: Sequence[Member], folder: Path) -> None:
 
 
 def _streams(packed: Path, names: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """The named members, in the order of the archive: a .tar.gz can only be read forwards."""
+    """The named members, in archive order: a .tar.gz can only be read forwards."""
     if packed.suffix == ".zip":
         with zipfile.ZipFile(packed) as archive:
             for name in archive.namelist():
@@ -230,7 +230,7 @@ def _place(stream: IO[bytes], member: Member, packed: Path, folder: Path) -> Non
         with os.fdopen(handle, "wb") as out:
             shutil.copyfileobj(stream, out, 1 << 20)
         if member.hash and (found := _digest(Path(draft), member.hash.partition(":")[0])) != member.hash:
-            raise SpecError(f"{member.name} in {packed} has {found}, should have {member.hash}")
+            raise SpecError(f"{member.name} in {packed} has the checksum {found} instead of {member.hash}")
         os.replace(draft, target)
     finally:
         with suppress(FileNotFoundError):

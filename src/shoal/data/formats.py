@@ -1,4 +1,4 @@
-"""The publishers' file formats, read into arrays of bytes."""
+"""Readers of published file formats, which return arrays of bytes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _PIXELS = 3 * 32 * 32
 
 
 def _damaged(path: Path, why: str) -> SpecError:
-    return SpecError(f"{path} is damaged: {why}; remove it to have it fetched again")
+    return SpecError(f"{path} is damaged: {why}; remove it to download it again")
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An idx file of bytes (MNIST's format), gzipped: the array that its header describes."""
+    """Read a gzipped idx file of bytes (the format of MNIST) into an array."""
     try:
         blob = gzip.decompress(path.read_bytes())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(path, str(error)) from None
-    if blob[:3] != b"\0\0\x08":  # two zeros, then the code of unsigned bytes
-        raise _damaged(path, f"it starts with {blob[:3].hex()}, an idx file of bytes with 000008")
+    if blob[:3] != b"\0\0\x08":  # two zeros, then the type code of unsigned bytes
+        raise _damaged(path, f"it starts with {blob[:3].hex()}, not with 000008 as idx files of bytes do")
     axes = blob[3]
     start = 4 + 4 * axes
     shape = tuple(np.frombuffer(blob[4:start], ">u4").tolist())
@@ -34,16 +34,16 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 def read_cifar(path: Path, labels: int) -> tuple[np.ndarray, np.ndarray]:
-    """CIFAR's binary records, `labels` bytes and an image each: [n, 3, 32, 32] and [n, labels]."""
+    """Read CIFAR's binary records, each `labels` bytes and an image: [n, 3, 32, 32] and [n, labels]."""
     blob = np.fromfile(path, np.uint8)
     if blob.size % (labels + _PIXELS):
-        raise _damaged(path, f"{blob.size} bytes are no multiple of a record's {labels + _PIXELS}")
+        raise _damaged(path, f"{blob.size} bytes are not a multiple of a record's {labels + _PIXELS}")
     records = blob.reshape(-1, labels + _PIXELS)
     return records[:, labels:].reshape(-1, 3, 32, 32), records[:, :labels]
 
 
 def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """SVHN's cropped digits, a MATLAB file: [n, 3, 32, 32] and [n] with 0 for the digit 0."""
+    """Read SVHN's cropped digits, a MATLAB file: [n, 3, 32, 32] and [n] labels."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
@@ -52,4 +52,4 @@ def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
         images, labels = content["X"], content["y"]
     except (MatReadError, ValueError, KeyError) as error:
         raise _damaged(path, str(error)) from None
-    return images.transpose(3, 2, 0, 1), labels.reshape(-1) % 10  # the file calls the digit 0 ten
+    return images.transpose(3, 2, 0, 1), labels.reshape(-1) % 10  # the file labels the digit 0 as 10

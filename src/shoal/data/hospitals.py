@@ -1,4 +1,4 @@
-"""Data sets of hospitals: natural federations."""
+"""Data sets from several hospitals: natural federations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CATEGORIES: dict[str, tuple[int, ...]] = {
     "thal": (3, 6, 7),
 }
 _NUMBERS = tuple(name for name in _COLUMNS[:-1] if name not in _CATEGORIES)
-_NEVER_ZERO = ("trestbps", "chol")  # nobody alive has these: zero was written for "not measured"
+_NEVER_ZERO = ("trestbps", "chol")  # 0 is impossible in living patients: it stands for "not measured"
 
 HEART_FEATURES = (
     *_NUMBERS,
@@ -46,13 +46,13 @@ HEART_FEATURES = (
 
 
 def heart_disease() -> Dataset:
-    """Heart disease in four hospitals, 920 patients, 22 features; each hospital a natural client.
+    """Heart disease in four hospitals: 920 patients, 22 features; each hospital is a natural client.
 
-    Features are the columns of `HEART_FEATURES`. Missing are '?' and -9, and zeros of cholesterol and
-    blood pressure. Chest pain, ECG, slope and thal are one-hot, all zeros where missing. The other
-    columns are standardised by mean and standard deviation of the values present in the training rows
-    of all hospitals together; a missing value is 0, the mean. The label is 1 where the file's diagnosis
-    is above 0. Within each hospital and label every fourth row is for testing, the others for training.
+    Features are the columns of `HEART_FEATURES`. Missing values are '?', -9, and zeros of cholesterol and
+    blood pressure. Chest pain, ECG, slope and thal are one-hot encoded, all zeros if missing. The other
+    columns are standardised by mean and standard deviation of the values present in the training rows of all
+    hospitals together; a missing value is 0, the mean. The label is 1 if the file's diagnosis is above 0.
+    Within each hospital and label every fourth row is for testing, the others for training.
     """
     tables = [_read(path) for path in fetch_files(FILES["heart_disease"])]
     table = np.concatenate(tables)
@@ -80,11 +80,11 @@ def _read(path: Path) -> np.ndarray:
     try:
         table = np.array([[np.nan if value == "?" else float(value) for value in row] for row in rows])
         diagnoses = table[:, len(_COLUMNS) - 1]
-    except (ValueError, IndexError):  # no numbers, rows of unequal length, too few columns
+    except (ValueError, IndexError):  # not numbers, rows of unequal length, or too few columns
         diagnoses = np.array([np.nan])
     if np.isnan(diagnoses).any():
         raise SpecError(
-            f"{path} is damaged: no table of {len(_COLUMNS)} columns; remove it to fetch it again"
+            f"{path} is damaged: not a table of {len(_COLUMNS)} columns; remove it to download it again"
         )
     table[table == -9] = np.nan
     for name in _NEVER_ZERO:

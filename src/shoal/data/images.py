@@ -1,4 +1,4 @@
-"""Data sets of images, read from their publishers' files."""
+"""Image data sets, read from the published files."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ SVHN_MEAN, SVHN_STD = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
 
 
 def mnist() -> Dataset:
-    """Handwritten digits, 60,000 + 10,000 grey images of 28 x 28."""
+    """Handwritten digits: 60,000 + 10,000 grey images of 28 x 28."""
     images, labels, test_images, test_labels = map(read_idx, fetch_files(FILES["mnist"]))
     return Dataset("mnist", _grey(images), _labels(labels), _grey(test_images), _labels(test_labels), 10)
 
 
 def fashion_mnist() -> Dataset:
-    """Pieces of clothing, 60,000 + 10,000 grey images of 28 x 28."""
+    """Pieces of clothing: 60,000 + 10,000 grey images of 28 x 28."""
     images, labels, test_images, test_labels = map(read_idx, fetch_files(FILES["fashion_mnist"]))
     return Dataset(
         "fashion_mnist", _grey(images), _labels(labels), _grey(test_images), _labels(test_labels), 10
@@ -48,13 +48,13 @@ def fashion_mnist() -> Dataset:
 
 
 def emnist(*, split: EmnistSplit = "digits") -> Dataset:
-    """Handwritten digits and letters, 28 x 28 grey: 280,000 digits, 145,600 letters, or other splits."""
+    """Handwritten digits and letters, grey images of 28 x 28: 280,000 digits, 145,600 letters, or others."""
     if split not in _EMNIST_CLASSES:
         raise SpecError(f"split must be one of {', '.join(_EMNIST_CLASSES)}, got {split}")
     archive = ARCHIVES["emnist"]
     members = tuple(member for member in archive.members if f"emnist-{split}-" in member.name)
     images, labels, test_images, test_labels = map(read_idx, fetch_members(replace(archive, members=members)))
-    first = 1 if split == "letters" else 0  # the file numbers the letters from 1
+    first = 1 if split == "letters" else 0  # the file numbers letters from 1
     return Dataset(
         "emnist",
         _grey(images.swapaxes(1, 2)),  # the files hold each image transposed
@@ -66,7 +66,7 @@ def emnist(*, split: EmnistSplit = "digits") -> Dataset:
 
 
 def cifar10() -> Dataset:
-    """Things and animals, 50,000 + 10,000 colour images of 32 x 32 in 10 classes."""
+    """Objects and animals: 50,000 + 10,000 colour images of 32 x 32 in 10 classes."""
     *train, test = (read_cifar(path, labels=1) for path in fetch_members(ARCHIVES["cifar10"]))
     x_train, y_train = (np.concatenate(parts) for parts in zip(*train))
     return Dataset(
@@ -80,7 +80,7 @@ def cifar10() -> Dataset:
 
 
 def cifar100(*, labels: Literal["fine", "coarse"] = "fine") -> Dataset:
-    """Things and animals, 50,000 + 10,000 colour images of 32 x 32 in 100 fine or 20 coarse classes."""
+    """Objects and animals: 50,000 + 10,000 colour images of 32 x 32 in 100 fine or 20 coarse classes."""
     if labels not in ("fine", "coarse"):
         raise SpecError(f"labels must be fine or coarse, got {labels}")
     column, classes = (1, 100) if labels == "fine" else (0, 20)
@@ -96,7 +96,7 @@ def cifar100(*, labels: Literal["fine", "coarse"] = "fine") -> Dataset:
 
 
 def svhn() -> Dataset:
-    """House numbers, 73,257 + 26,032 colour images of 32 x 32, one digit each."""
+    """House numbers: 73,257 + 26,032 colour images of 32 x 32, one digit each."""
     train, test = map(read_svhn, fetch_files(FILES["svhn"]))
     return Dataset(
         "svhn",
@@ -114,7 +114,7 @@ def _grey(images: np.ndarray) -> Tensor:
 
 
 def _colour(images: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """[n, 3, h, w] bytes -> standardised by channel; in place, for a copy of SVHN takes 0.9 GB."""
+    """[n, 3, h, w] bytes -> standardised per channel; in place, because a copy of SVHN takes 0.9 GB."""
     x = torch.from_numpy(images.astype(np.float32, order="C")).div_(255)
     return x.sub_(torch.tensor(mean).view(3, 1, 1)).div_(torch.tensor(std).view(3, 1, 1))
 

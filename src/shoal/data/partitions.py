@@ -1,4 +1,4 @@
-"""The rules that deal training samples to clients."""
+"""Partitions: rules that divide the training samples among clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.data.shards import DealtShards, DrawnShards
 
 @dataclass(frozen=True)
 class Iid(Partition):
-    """Every client a random share of equal size."""
+    """IID: gives every client an equally large random share of the samples."""
 
     clients: int = 100
 
@@ -24,7 +24,7 @@ class Iid(Partition):
         _at_least("clients", self.clients, 1)
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Deal. Sizes differ by one at most."""
+        """Divide the samples. Sizes differ by at most one."""
         count = len(dataset.y_train)
         _enough(dataset, count, self.clients)
         sizes = even(count, self.clients)
@@ -33,7 +33,7 @@ class Iid(Partition):
 
 @dataclass(frozen=True)
 class Consecutive(Partition):
-    """Every client an equal share of rows that follow one another in the data set."""
+    """Gives every client an equally large share of consecutive rows of the data set."""
 
     clients: int = 100
 
@@ -41,7 +41,7 @@ class Consecutive(Partition):
         _at_least("clients", self.clients, 1)
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Cut. Sizes differ by one at most, the larger ones first."""
+        """Divide the rows. Sizes differ by at most one, larger ones first."""
         count = len(dataset.y_train)
         _enough(dataset, count, self.clients)
         owner = np.repeat(np.arange(self.clients), even(count, self.clients))
@@ -50,7 +50,7 @@ class Consecutive(Partition):
 
 @dataclass(frozen=True)
 class Dirichlet(Partition):
-    """Label skew: each class dealt by a draw of Dirichlet(beta), no client much above the mean size."""
+    """Label skew: divides each class by a Dirichlet(beta) draw, with no client much above the mean size."""
 
     clients: int = 100
     beta: float = 0.1
@@ -59,10 +59,10 @@ class Dirichlet(Partition):
     def __post_init__(self) -> None:
         _at_least("clients", self.clients, 1)
         _at_least("min_size", self.min_size, 1)
-        _positive(self.beta, "skew the labels, large ones even them out")
+        _positive(self.beta, "skew the labels strongly, large ones hardly")
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Deal once; then, in the order of ids, clients below `min_size` take from the largest."""
+        """Divide the samples once; then clients below `min_size`, by id, take from the largest client."""
         per_class = _per_class(dataset, "dirichlet")
         _enough(dataset, per_class.sum(), self.clients, self.min_size)
         counts = skewed(per_class, self.clients, self.beta, key.fold("shares").numpy())
@@ -71,7 +71,7 @@ class Dirichlet(Partition):
 
 @dataclass(frozen=True)
 class LabelShards(Partition):
-    """Every client exactly `classes` classes, each class at equally many clients (within one)."""
+    """Gives every client exactly `classes` classes, and each class to equally many clients (within one)."""
 
     clients: int = 100
     classes: int = 2
@@ -81,12 +81,12 @@ class LabelShards(Partition):
         _at_least("classes", self.classes, 1)
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Deal the classes to clients, then the samples of each class evenly to its holders."""
+        """Assign classes to clients, then divide the samples of each class evenly among its clients."""
         per_class = _per_class(dataset, "shards")
         total = len(per_class)
         _enough(dataset, per_class.sum(), self.clients)
         if self.classes > total:
-            raise SpecError(f"classes must be at most {total}, those of {dataset.name}, got {self.classes}")
+            raise SpecError(f"classes must be at most the {total} of {dataset.name}, got {self.classes}")
         if self.clients * self.classes < total:
             raise SpecError(
                 f"{self.clients} clients with {self.classes} classes each cannot hold the {total} classes of "
@@ -97,7 +97,7 @@ class LabelShards(Partition):
     def _holders(self, total: int, key: Key) -> np.ndarray:
         """[clients, classes] bool. Each client takes the classes with the fewest holders, ties at random.
 
-        In a random order: the last ones take classes that then have one holder more than others.
+        Clients choose in random order, because the last ones take classes with one holder more than others.
         """
         rng = key.fold("holders").numpy()
         ties = rng.random((self.clients, total))
@@ -112,7 +112,7 @@ class LabelShards(Partition):
 
 @dataclass(frozen=True)
 class OneClass(Partition):
-    """Client i holds only class i mod the number of classes."""
+    """Gives each client samples of one class only: client i holds class i mod the number of classes."""
 
     clients: int = 10
 
@@ -120,13 +120,13 @@ class OneClass(Partition):
         _at_least("clients", self.clients, 1)
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Deal each class evenly to its clients."""
+        """Divide each class evenly among its clients."""
         per_class = _per_class(dataset, "one_class")
         total = len(per_class)
         _enough(dataset, per_class.sum(), self.clients)
         if self.clients < total:
             raise SpecError(
-                f"one_class needs a client for each of the {total} classes of {dataset.name}, "
+                f"one_class needs at least one client per class, {total} for {dataset.name}, "
                 f"got {self.clients}; use clients = {total} or more"
             )
         holders = np.arange(self.clients)[:, None] % total == np.arange(total)
@@ -135,7 +135,7 @@ class OneClass(Partition):
 
 @dataclass(frozen=True)
 class Quantity(Partition):
-    """Quantity skew: sizes by a draw of Dirichlet(beta), labels alike everywhere."""
+    """Quantity skew: draws the clients' sizes from Dirichlet(beta); the labels are IID."""
 
     clients: int = 100
     beta: float = 0.5
@@ -144,10 +144,10 @@ class Quantity(Partition):
     def __post_init__(self) -> None:
         _at_least("clients", self.clients, 1)
         _at_least("min_size", self.min_size, 1)
-        _positive(self.beta, "make a few clients hold almost everything, large ones even the sizes out")
+        _positive(self.beta, "give a few clients almost everything, large ones give similar sizes")
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Deal once; then, in the order of ids, clients below `min_size` take from the largest."""
+        """Divide the samples once; then clients below `min_size`, by id, take from the largest client."""
         count = len(dataset.y_train)
         _enough(dataset, count, self.clients, self.min_size)
         sizes = skewed(np.array([count]), self.clients, self.beta, key.fold("shares").numpy())
@@ -156,7 +156,7 @@ class Quantity(Partition):
 
 @dataclass(frozen=True)
 class Natural(Partition):
-    """The groups that the data set itself comes in, such as hospitals."""
+    """Makes each natural group of the data set, such as a hospital, a client."""
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
         """Give each group its own client."""
@@ -169,14 +169,14 @@ class Natural(Partition):
         sizes = np.bincount(groups, minlength=len(dataset.group_names))
         if not sizes.all():
             raise SpecError(
-                f"group {sizes.argmin()} of {dataset.name} has no training sample; number them 0, 1, ..."
+                f"group {sizes.argmin()} of {dataset.name} has no training samples; number groups 0, 1, ..."
             )
         return DealtShards.by_owner(groups, len(sizes), key.fold("order"))
 
 
 @dataclass(frozen=True)
 class Synthetic(Partition):
-    """`samples` a client, drawn with replacement: for populations larger than the data."""
+    """Draws `samples` per client with replacement, for populations larger than the data set."""
 
     clients: int = 1000
     samples: int = 50
@@ -186,13 +186,13 @@ class Synthetic(Partition):
         _at_least("samples", self.samples, 1)
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Draw nothing yet: a client's samples are drawn when they are asked for."""
+        """Draw nothing yet: a client's samples are drawn on access."""
         return DrawnShards(self.clients, self.samples, len(dataset.y_train), key.fold("client"))
 
 
 @dataclass(frozen=True)
 class Unseen(Partition):
-    """The last `newcomers` clients hold the last `classes` classes, the first clients all the others."""
+    """Gives the last `classes` classes to the last `newcomers` clients only, and the others to the rest."""
 
     clients: int = 100
     newcomers: int = 50
@@ -205,7 +205,7 @@ class Unseen(Partition):
         _at_least("newcomers", self.newcomers, 1)
         _at_least("classes", self.classes, 1)
         _at_least("min_size", self.min_size, 1)
-        _positive(self.beta, "skew the labels, large ones even them out")
+        _positive(self.beta, "skew the labels strongly, large ones hardly")
         if self.newcomers >= self.clients:
             raise SpecError(
                 f"newcomers must be fewer than clients = {self.clients}, got {self.newcomers}; "
@@ -213,13 +213,13 @@ class Unseen(Partition):
             )
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Deal known and unseen classes, each part by the rule of `Dirichlet`."""
+        """Divide the known and the unseen classes separately, each by the rule of `Dirichlet`."""
         per_class = _per_class(dataset, "unseen")
         _enough(dataset, per_class.sum(), self.clients)
         known = len(per_class) - self.classes
         if known < 1:
             raise SpecError(
-                f"classes, the number of unseen ones, must be below the {len(per_class)} classes of "
+                f"classes, the number of unseen classes, must be below the {len(per_class)} of "
                 f"{dataset.name}, got {self.classes}"
             )
         veterans = self.clients - self.newcomers
@@ -258,7 +258,7 @@ def _labels(dataset: Dataset) -> np.ndarray:
 
 def _per_class(dataset: Dataset, kind: str) -> np.ndarray:
     if not dataset.classes:
-        raise SpecError(f"{kind} deals by label, but {dataset.name} is a regression; use iid or quantity")
+        raise SpecError(f"{kind} needs class labels, but {dataset.name} is a regression; use iid or quantity")
     return np.bincount(_labels(dataset), minlength=dataset.classes)
 
 
@@ -273,7 +273,7 @@ def _positive(beta: float, effect: str) -> None:
 
 
 def _enough(dataset: Dataset, count: int, clients: int, min_size: int = 1) -> None:
-    """Refuse to deal fewer than `min_size` samples a client."""
+    """Raise `SpecError` if there are fewer than `min_size` samples per client."""
     if min_size * clients <= count:
         return
     if clients > count:
@@ -282,6 +282,6 @@ def _enough(dataset: Dataset, count: int, clients: int, min_size: int = 1) -> No
             f"use at most {count}, or the synthetic partition, which draws with replacement"
         )
     raise SpecError(
-        f"min_size = {min_size} for {clients} clients takes {min_size * clients} training samples, "
+        f"min_size = {min_size} for {clients} clients needs {min_size * clients} training samples, but "
         f"{dataset.name} has {count}; use min_size = {count // clients} or fewer clients"
     )

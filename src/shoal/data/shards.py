@@ -1,4 +1,4 @@
-"""Who holds what, in memory: dealt lists, and endless ones that are drawn when asked for."""
+"""Which samples each client holds: stored lists, or lists that are drawn on access."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from shoal.core.data import Dataset, Shards
 from shoal.core.key import Key
 from shoal.kernels.philox import fold_many, integers
 
-_TOGETHER = 10_000  # clients whose labels are counted at once: enough to be fast, few enough for memory
+_TOGETHER = 10_000  # clients whose labels are counted in one step: a compromise between speed and memory
 
 
 @dataclass(frozen=True, eq=False)
 class DealtShards(Shards):
-    """Every sample at one client: one array of rows, cut at `offsets`, whatever the number of clients."""
+    """A partition in which every sample belongs to one client, stored as one array of rows and offsets."""
 
     order: np.ndarray  # [n] int64: the rows of client 0, then those of client 1, ...
     offsets: np.ndarray  # [clients + 1] int64
 
     @classmethod
     def by_owner(cls, owner: np.ndarray, clients: int, key: Key) -> DealtShards:
-        """From the client of each sample. A client's own rows come in a random order, not by class."""
+        """From the client of each sample. The rows of a client are in random order, not sorted by class."""
         rows = key.numpy().permutation(len(owner))
         offsets = np.zeros(clients + 1, np.int64)
         np.cumsum(np.bincount(owner, minlength=clients), out=offsets[1:])
@@ -38,17 +38,17 @@ class DealtShards(Shards):
         return self.order[self.offsets[client] : self.offsets[client + 1]]
 
     def count(self, client: int) -> int:
-        """How many samples `client` holds."""
+        """The number of samples that `client` holds."""
         _check(client, len(self))
         return int(self.offsets[client + 1] - self.offsets[client])
 
     def counts(self, clients: Sequence[int]) -> list[int]:
-        """See `Shards`; in one call."""
+        """See `Shards`; vectorised."""
         sizes: list[int] = self._sizes(np.array(clients)).tolist()
         return sizes
 
     def many(self, clients: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """See `Shards`; in one call."""
+        """See `Shards`; vectorised."""
         chosen = np.array(clients)
         counts = self._sizes(chosen)
         begins = np.repeat(self.offsets[chosen] - (np.cumsum(counts) - counts), counts)
@@ -61,7 +61,7 @@ class DealtShards(Shards):
 
 @dataclass(frozen=True)
 class DrawnShards(Shards):
-    """`samples` rows a client, drawn with replacement from the client's own key when asked for."""
+    """`samples` rows per client, drawn with replacement from the client's own key on access."""
 
     clients: int
     samples: int
@@ -72,13 +72,13 @@ class DrawnShards(Shards):
         return self.clients
 
     def indices(self, client: int) -> np.ndarray:
-        """[samples] int64, the same at every call."""
+        """[samples] int64, the same in every call."""
         _check(client, self.clients)
         drawn: np.ndarray = integers(self.key.fold(int(client)).array[None], self.rows, self.samples)[0]
         return drawn
 
     def many(self, clients: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """See `Shards`; in one call."""
+        """See `Shards`; vectorised."""
         words = fold_many(self.key.array, np.array(clients, np.uint64))
         rows: np.ndarray = integers(words, self.rows, self.samples)
         return rows.reshape(-1), np.full(len(clients), self.samples)
@@ -89,14 +89,14 @@ class DrawnShards(Shards):
         return self.samples
 
     def counts(self, clients: Sequence[int]) -> list[int]:
-        """See `Shards`; without a look at the clients."""
+        """See `Shards`; the same number for all."""
         return [self.samples] * len(clients)
 
 
 def label_matrix(dataset: Dataset, shards: Shards, clients: Sequence[int]) -> np.ndarray:
-    """[len(clients), classes] int64: how many samples of each class each client holds.
+    """[len(clients), classes] int64: the number of samples of each class that each client holds.
 
-    A regression has no classes: its one column counts all samples.
+    Regression has no classes: a single column counts all samples.
     """
     if not dataset.classes:
         return np.array(shards.counts(clients), np.int64)[:, None]
@@ -112,4 +112,4 @@ def label_matrix(dataset: Dataset, shards: Shards, clients: Sequence[int]) -> np
 
 def _check(client: int, clients: int) -> None:
     if not 0 <= client < clients:
-        raise IndexError(f"client {client} is none of 0 ... {clients - 1}")
+        raise IndexError(f"there is no client {client}; ids are 0 to {clients - 1}")

@@ -1,4 +1,4 @@
-"""Where the data sets that are not embedded come from: addresses and checksums."""
+"""The addresses and checksums of the data sets that have to be downloaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _files(folder: str, base: str, algorithm: str, digests: dict[str, str]) -> t
     )
 
 
-# A loader relies on the order within its entry: training before test, images before labels.
+# Loaders rely on the order within an entry: training before test, images before labels.
 FILES: dict[str, tuple[RemoteFile, ...]] = {
     "mnist": _files(
         "mnist",

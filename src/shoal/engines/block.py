@@ -1,8 +1,8 @@
-"""Blocks of clients whose training is one call of the solver's kernels.
+"""Blocks of clients that are trained in one kernel call.
 
-A client's work is that of one client, with its own key and setting; only where it hands over how its
-training starts do clients wait for one another. A kernel's bits do not depend on a client's neighbours, so
-a block has the bits of one client after another. What the kernels do not train is trained in turn.
+Every client does its own work, with its own key and setting; only where training starts do the clients of a
+block wait for each other. The bits of a kernel do not depend on the other clients of the block, so a block
+gives the same bits as one client after another. Clients that the kernels cannot train are trained one by one.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from shoal.engines.memory import MemoryStore
 from shoal.engines.serial import Serial, delivered
 
 LARGEST_BLOCK = 256  # clients
-LARGEST_STACK = 2**24  # parameters of all clients of a block together
-CHUNKS = 16  # of a block: more overlap better, and cost more calls
+LARGEST_STACK = 2**24  # parameters of all clients of a block
+CHUNKS = 16  # of a block: more chunks overlap better but need more calls
 
-Mail = Sequence[tuple[Packet, Tree, int]]
+Outgoing = Sequence[tuple[Packet, Tree, int]]
 
 
 def trains_in_blocks(side: ClientSide) -> bool:
-    """Whether blocks of clients are trained faster than one client after another."""
+    """Whether the compiled kernels can train blocks of clients for this method, model and solver."""
     method = side.method
     return isinstance(method, Training) and in_courses(method) and method.local.fits(side.task, method.terms)
 
 
 class Blocks:
-    """Visits clients block by block."""
+    """Runs clients block by block."""
 
     def __init__(self, side: ClientSide, store: MemoryStore, threads: int) -> None:
         self._side, self._store, self._threads = side, store, threads
         self._serial = Serial(side, store)
         self._fits = trains_in_blocks(side)
-        # nothing is to be done for each client but to train it
+        # clients do nothing but train: no client needs individual treatment
         self._plain = (
             is_plain(side.method)
             and not overridden(side.method, Method, "upload")
             and side.codec.transparent
             and side.privacy is None
             and not side.remembers
-            and not side.forgiving  # where one client's error must not be everybody's
+            and not side.forgiving  # if errors are forgiven, they must be traced to one client
         )
-        self._length = 0  # of a plain reply's packet, which depends on the model alone; 0: not known yet
+        self._length = 0  # of a plain reply's packet, which depends only on the model; 0: not known yet
         parameters = sum(shape.numel() for shape in side.task.shapes.values())
         self._size = max(1, min(LARGEST_BLOCK, LARGEST_STACK // parameters))
 
@@ -70,15 +70,15 @@ class Blocks:
             yield from self._serial.exchange(work, cohort, message, key)
             return
         outbox = Outbox(self._side.codec, cohort, message, key)
-        everyone = range(len(cohort.ids))
-        for first in range(0, len(everyone), self._size):
-            positions = list(everyone[first : first + self._size])
-            members, mail = cohort.take(positions), outbox.several(positions)
-            at_once = self._trained_at_once(work, members, mail, key) if self._plain else None
+        all_positions = range(len(cohort.ids))
+        for first in range(0, len(all_positions), self._size):
+            positions = list(all_positions[first : first + self._size])
+            members, outgoing = cohort.take(positions), outbox.several(positions)
+            at_once = self._trained_at_once(work, members, outgoing, key) if self._plain else None
             if at_once is not None:
                 yield at_once
             else:
-                yield from self._trained_together(work, members, mail, key)
+                yield from self._trained_together(work, members, outgoing, key)
 
     def close(self) -> None:
         """See `Engine`."""
@@ -87,10 +87,10 @@ class Blocks:
 
     # ---- clients that only train
 
-    def _trained_at_once(self, work: Work, cohort: Cohort, mail: Mail, key: Key) -> Delivery | None:
-        """The replies of the block, stacked; None where one of its clients needs to be looked at."""
+    def _trained_at_once(self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key) -> Delivery | None:
+        """The stacked replies of the block; None if one of its clients needs individual treatment."""
         started, side = time.perf_counter(), self._side
-        method, sent = side.method, [message for _, message, _ in mail]
+        method, sent = side.method, [message for _, message, _ in outgoing]
         assert isinstance(method, Training)
         words = key.fold_many("client", np.array(cohort.ids), "batches")
         block = side.data.block(cohort.ids, method.batching, words)
@@ -105,19 +105,21 @@ class Blocks:
         reply = Reply(ModelUpdate(trained.change), weight, {"train_loss": trained.losses})
         if not self._length:
             self._length = Packet(row(reply, 0)).nbytes
-        down, up = sum(length for _, _, length in mail), len(mail) * self._length
+        down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
         seconds = time.perf_counter() - started
-        message = sent[0] if alike else _differing(sent)
+        message = sent[0] if alike else _merged(sent)
         return Delivery(
             cohort.ids, work.version, message, reply, "", down, up, seconds, stacked=True, sound=trained.sound
         )
 
-    # ---- clients that do something of their own before and after
+    # ---- clients that do more than train
 
-    def _trained_together(self, work: Work, cohort: Cohort, mail: Mail, key: Key) -> Iterator[Delivery]:
-        """The replies of the block, client by client: they wait for one another where training starts.
+    def _trained_together(
+        self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key
+    ) -> Iterator[Delivery]:
+        """The replies of the block, one per client: clients wait for each other where training starts.
 
-        Threads train some of them, while this one prepares the next and takes in what is trained.
+        Threads train one chunk of clients, while this thread prepares the next and collects results.
         """
         size = -(-len(cohort.ids) // CHUNKS)
         positions = range(len(cohort.ids))
@@ -126,22 +128,22 @@ class Blocks:
             chunk = _Chunk(list(positions[first : first + size]), time.perf_counter())
             for position in chunk.positions:
                 context = self._context(work, cohort, position, key)
-                client, mailed = cohort.ids[position], mail[position][1]
+                client, message = cohort.ids[position], outgoing[position][1]
                 memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
                 one = _Client(self._side, work.verb, client, memory, context)
-                chunk.sort(position, one.begin(mailed))
+                chunk.add(position, one.begin(message))
             chunk.training = self._start(chunk, work.round)
             chunks.append(chunk)
         for chunk in chunks:
             while chunk.waiting:
-                trained, gone = chunk.training(), chunk.waiting
+                trained, ready = chunk.training(), chunk.waiting
                 chunk.waiting = []
-                for one_of_them, result in zip(gone, trained, strict=True):
-                    chunk.sort(one_of_them.position, one_of_them.client.go_on(one_of_them, result))
+                for paused, result in zip(ready, trained, strict=True):
+                    chunk.add(paused.position, paused.client.resume(paused, result))
                 chunk.training = self._start(chunk, work.round)
             share = (time.perf_counter() - chunk.started) / len(chunk.positions)
             for position in chunk.positions:
-                _, sent, down = mail[position]
+                _, sent, down = outgoing[position]
                 visit, begun = chunk.visits.pop(position), time.perf_counter() - share
                 yield delivered(self._side, self._store, work, cohort.ids[position], sent, visit, down, begun)
 
@@ -150,7 +152,7 @@ class Blocks:
         return Context(work.round, work.leg, setting, own)
 
     def _start(self, chunk: _Chunk, round: int) -> Callable[[], list[Trained]]:
-        """Begin to train those who wait; returns what waits for it."""
+        """Start to train the waiting clients; returns a function that waits for the results."""
         train = partial(_train, self._side, chunk.waiting, round)
         return train if self._threads == 1 or not chunk.waiting else self._pool.submit(train).result
 
@@ -160,7 +162,7 @@ class Blocks:
 
 
 class _Chunk:
-    """Some clients of a block, who are trained in one call."""
+    """Clients of a block that are trained in one call."""
 
     def __init__(self, positions: list[int], started: float) -> None:
         self.positions, self.started = positions, started
@@ -168,8 +170,8 @@ class _Chunk:
         self.visits: dict[int, Visit] = {}
         self.training: Callable[[], list[Trained]] = list
 
-    def sort(self, position: int, found: _Waiting | Visit) -> None:
-        """Whether a client is done, or has come as far as its training."""
+    def add(self, position: int, found: _Waiting | Visit) -> None:
+        """Record a client as done, or as waiting for its training."""
         if isinstance(found, Visit):
             self.visits[position] = found
         else:
@@ -177,7 +179,7 @@ class _Chunk:
 
 
 def _train(side: ClientSide, waiting: Sequence[_Waiting], round: int) -> list[Trained]:
-    """Those of equal terms in one call."""
+    """Train the waiting clients: one call for consecutive clients with the same terms."""
     method, trained = side.method, []
     assert isinstance(method, Training)
     for _, equal in groupby(waiting, lambda one: id(one.start.terms)):
@@ -190,7 +192,7 @@ def _train(side: ClientSide, waiting: Sequence[_Waiting], round: int) -> list[Tr
 
 
 class _Waiting(NamedTuple):
-    """A client that has come as far as the start of its training."""
+    """A client that has reached the start of its training."""
 
     client: _Client
     data: Data
@@ -200,7 +202,7 @@ class _Waiting(NamedTuple):
 
 
 class _Client(NamedTuple):
-    """One client of a block, with all that is its own."""
+    """One client of a block."""
 
     side: ClientSide
     verb: Verb
@@ -209,52 +211,52 @@ class _Client(NamedTuple):
     context: Context
 
     def begin(self, message: Tree) -> _Waiting | Visit:
-        """Work up to the first training that the kernels can do, or to the end."""
+        """Run the client up to the first training that the kernels can do, or to the end."""
 
         def work() -> _Waiting | Visit:
             method, task = self.side.method, self.side.task
             assert isinstance(method, Training)
             data = self.side.training_data(self.id, self.context)
             course = method.client_training(task, self.memory.method, message, data, self.context)
-            return self._until_training(course, data, lambda: next(course))
+            return self._advance(course, data, lambda: next(course))
 
         return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
 
-    def go_on(self, waiting: _Waiting, trained: Trained) -> _Waiting | Visit:
-        """Work on with what was trained."""
+    def resume(self, waiting: _Waiting, trained: Trained) -> _Waiting | Visit:
+        """Continue the client with the result of its training."""
 
         def work() -> _Waiting | Visit:
             course = waiting.course
-            return self._until_training(course, waiting.data, lambda: course.send(trained))
+            return self._advance(course, waiting.data, lambda: course.send(trained))
 
         return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
 
-    def _until_training(self, course: Course, data: Data, move: Callable[[], Start]) -> _Waiting | Visit:
+    def _advance(self, course: Course, data: Data, step: Callable[[], Start]) -> _Waiting | Visit:
         method, task = self.side.method, self.side.task
         assert isinstance(method, Training)
         try:
-            start = move()
+            start = step()
         except StopIteration as end:
-            return self._ended(*end.value)
+            return self._finished(*end.value)
         if method.local.fits(task, start.terms):
             return _Waiting(self, data, course, start)
-        return self._ended(*method.trained_alone(task, course, data, self.context, start))
+        return self._finished(*method.trained_alone(task, course, data, self.context, start))
 
-    def _ended(self, kept: Tree, reply: Reply) -> Visit:
-        kept = elementwise(_alone, kept)
+    def _finished(self, kept: Tree, reply: Reply) -> Visit:
+        kept = elementwise(_with_own_storage, kept)
         if self.verb == "train":
             return Visit(Memory(kept, self.memory.codec), Packet(reply))
         return Visit(*self.side.answer(self.id, kept, reply, self.memory, self.context))
 
 
-def _alone(leaf: Any) -> Any:
-    """A tensor without its neighbours: a view of a block would keep the whole block in memory."""
+def _with_own_storage(leaf: Any) -> Any:
+    """A tensor with its own storage: a view would keep the whole block in memory."""
     if isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes() > leaf.numel() * leaf.element_size():
         return leaf.clone()
     return leaf
 
 
-def _differing(sent: Sequence[Tree]) -> Tree:
-    """The block's messages as one, with fields that differ by client as `PerClient`."""
+def _merged(sent: Sequence[Tree]) -> Tree:
+    """The messages of a block as one message; fields that differ between clients are `PerClient`."""
     columns = zip(*sent, strict=True)
     return type(sent[0])(*(c[0] if all(f is c[0] for f in c) else PerClient(c) for c in columns))

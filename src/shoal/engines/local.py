@@ -23,11 +23,11 @@ from shoal.engines.workers import Workers
 Mode = Literal["auto", "serial", "block", "workers"]
 
 MODES: dict[type, str] = {Serial: "serial", Blocks: "block", Workers: "workers"}
-STAGED = 2  # legs of a round that always are exchanges; what a third sends is what the second sent
+EXCHANGED = 2  # legs of a round that are always exchanged, so that the byte counts of later legs are known
 
 
 class LocalEngine(Engine):
-    """Visits clients in a mode of one's choice, or in the fastest one."""
+    """Runs clients in the given mode, or finds the fastest one."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class LocalEngine(Engine):
         shards: Shards,
         mode: Mode = "serial",
         workers: int = 1,
-        population: Population | None = None,  # those that can be reached; all when None
+        population: Population | None = None,  # the clients that can be reached; None: all
     ) -> None:
         self._side, self._shards, self._store = side, shards, MemoryStore()
         self._population = range(len(shards)) if population is None else population
@@ -55,14 +55,14 @@ class LocalEngine(Engine):
         return Serial(self._side, self._store)
 
     def _candidates(self) -> list[Mode]:
-        """The modes that may be the fastest: kernels beat torch's steps, and processes whatever is long."""
+        """The modes that may be the fastest: kernels beat torch, and processes pay off for long jobs."""
         first: Mode = "block" if trains_in_blocks(self._side) else "serial"
         forks = "fork" in multiprocessing.get_all_start_methods() and self._threads > 1
         return [first, "workers"] if forks and self._side.task.device == "cpu" else [first]
 
     @property
     def mode(self) -> str:
-        """The one in use: with "auto", the one whose turn it is or that turned out to be the fastest."""
+        """The mode in use; with "auto" the one that is being tried, or the fastest."""
         return MODES[type(self._auto.way)]
 
     def clients(self, round: int) -> Population:
@@ -78,18 +78,18 @@ class LocalEngine(Engine):
         return self._way.exchange(work, cohort, message, key)
 
     def walk(self, walk: Walk) -> None:
-        """See `Engine`. Where all legs are alike, the method may know where they lead."""
+        """See `Engine`. If all legs are the same, the method may know the result of the rest."""
         for leg in range(len(walk.legs)):
-            end = self._end(walk) if leg == STAGED and walk.complete else None
+            end = self._shortcut(walk) if leg == EXCHANGED and walk.complete else None
             if end is not None:
                 return walk.arrive(*end)
             walk.step()
         return None
 
-    def _end(self, walk: Walk) -> tuple[State, Metrics] | None:
-        """Where the legs that are left lead to, if that can be told without exchanging anything.
+    def _shortcut(self, walk: Walk) -> tuple[State, Metrics] | None:
+        """The state after the remaining legs, if the method can compute it without exchanging anything.
 
-        Nobody may change what clients answer, remember anything, or watch.
+        Not possible with an attack, privacy, a lossy codec, client memories, or a selector that observes.
         """
         side, cohort = self._side, walk.legs[0]
         changed = side.attack is not None or side.privacy is not None or not side.codec.transparent
@@ -98,7 +98,7 @@ class LocalEngine(Engine):
         if any(leg is not cohort for leg in walk.legs):
             return None
         data = {client: side.data.train(client, None, side.key, full=False) for client in cohort.ids}
-        rest = len(walk.legs) - STAGED
+        rest = len(walk.legs) - EXCHANGED
         return side.method.shortcut(side.task, walk.state, data, rest, self._threads)
 
     def memory(self, client: int, version: Version | None) -> Memory:
@@ -115,5 +115,5 @@ class LocalEngine(Engine):
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

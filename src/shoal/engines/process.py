@@ -1,4 +1,4 @@
-"""What Shoal asks of the operating system for its processes."""
+"""Settings of Shoal's processes that only the operating system can make."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import sys
 
 
 def die_with_parent() -> None:
-    """End this process with its parent, however that ends."""
+    """End this process when its parent ends, however that happens."""
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 def keep_freed_memory() -> None:
-    """Do not hand the memory of every step back to the kernel, only to fetch it again."""
+    """Keep freed memory for the next training step instead of returning it to the kernel."""
     if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
         trim_threshold, top_pad, mmap_threshold = -1, -2, -3
         library = ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""One client after another, in this process: the reference that every other way must equal."""
+"""One client after another, in this process: the reference that every other mode must equal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.engines.memory import MemoryStore
 
 
 class Serial:
-    """Visits clients in turn."""
+    """Runs clients one after another."""
 
     def __init__(self, side: ClientSide, store: MemoryStore) -> None:
         self._side, self._store = side, store
@@ -31,7 +31,7 @@ class Serial:
             yield delivered(self._side, self._store, work, client, sent, visit, down, started)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to release."""
 
 
 def delivered(
@@ -44,7 +44,7 @@ def delivered(
     down: int,
     started: float,
 ) -> Delivery:
-    """What the server gets of a visit; what the client remembers is kept."""
+    """The server's view of one client's result; stores the client's new memory."""
     if visit.answer is None:
         seconds = time.perf_counter() - started
         return Delivery((client,), work.version, sent, None, visit.reason, down, 0, seconds)

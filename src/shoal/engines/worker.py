@@ -1,4 +1,4 @@
-"""What runs in a worker process."""
+"""The code that runs in a worker process."""
 
 from __future__ import annotations
 
@@ -24,74 +24,78 @@ from shoal.engines.process import die_with_parent, keep_freed_memory
 
 
 class Slot(NamedTuple):
-    """Shared memory for one client: what it is given, and what it answers."""
+    """Shared memory for one client: its input, and its answer."""
 
     inward: mmap.mmap
     outward: mmap.mmap
 
 
-class Errand(NamedTuple):
-    """What goes through the pipe for one client."""
+class ClientJob(NamedTuple):
+    """One client's job, as it is sent through the pipe."""
 
     slot: int
-    letter: int  # the number of the message in the box; 0: it lies with the memory
+    shared: int  # the number of the shared message to use; 0: the message is in the slot, with the memory
     client: int
     verb: Verb
     round: int
     leg: int
     setting: dict[str, Any]
     key: Key
-    data: bytes | None  # message and memory, where they do not fit into the slot
+    data: bytes | None  # message and memory, if they do not fit into the slot
 
 
-class Returned(NamedTuple):
-    """What comes back through the pipe."""
+class ClientResult(NamedTuple):
+    """The result of a job, as it is sent back through the pipe."""
 
     slot: int
     length: int
-    data: bytes | None = None  # the answer, where it does not fit into the slot
-    reason: str = ""  # why there is no answer
+    data: bytes | None = None  # the answer, if it does not fit into the slot
+    reason: str = ""  # why the client has no answer
     error: str = ""
-    curable: bool = False  # by the user
+    is_spec_error: bool = False  # whether the error is a `SpecError`
 
 
 def serve(
-    side: ClientSide, box: mmap.mmap, slots: Sequence[Slot], pipe: Connection, inherited: Sequence[Connection]
+    side: ClientSide,
+    buffer: mmap.mmap,
+    slots: Sequence[Slot],
+    pipe: Connection,
+    inherited: Sequence[Connection],
 ) -> None:
-    """Work until the pipe closes."""
-    for connection in inherited:  # the parent's ends: while they are open here, nobody sees the parent die
+    """Run jobs until the pipe is closed."""
+    for connection in inherited:  # the parent's pipe ends: left open, they would hide its end
         connection.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     die_with_parent()
     torch.set_num_threads(1)
     keep_freed_memory()
-    number, letter = 0, None
+    number, shared = 0, None
     with contextlib.suppress(EOFError, OSError):
         while True:
-            job: Errand = pipe.recv()
-            if job.letter and job.letter != number:
-                number, letter = job.letter, from_buffer(memoryview(box))
-            pipe.send(_do(side, letter, slots[job.slot], job))
+            job: ClientJob = pipe.recv()
+            if job.shared and job.shared != number:
+                number, shared = job.shared, from_buffer(memoryview(buffer))
+            pipe.send(_do(side, shared, slots[job.slot], job))
     os._exit(0)
 
 
-def _do(side: ClientSide, letter: Tree, slot: Slot, job: Errand) -> Returned:
+def _do(side: ClientSide, shared: Tree, slot: Slot, job: ClientJob) -> ClientResult:
     try:
         message, memory = from_buffer(memoryview(slot.inward if job.data is None else bytearray(job.data)))
         context = Context(job.round, job.leg, job.setting, job.key)
-        packet = Packet(letter if job.letter else message)
+        packet = Packet(shared if job.shared else message)
         visit = side.visit(job.verb, job.client, memory or side.fresh, packet, context)
         if visit.answer is None:
-            return Returned(job.slot, 0, reason=visit.reason)
+            return ClientResult(job.slot, 0, reason=visit.reason)
         kept = visit.memory if side.remembers and job.verb in TRAINING else None
-        parcel = (kept, visit.answer.content)
-        length = nbytes(parcel)
+        content = (kept, visit.answer.content)
+        length = nbytes(content)
         if length > len(slot.outward):
-            return Returned(job.slot, length, to_bytes(parcel))
-        into_buffer(parcel, memoryview(slot.outward))
-        return Returned(job.slot, length)
+            return ClientResult(job.slot, length, to_bytes(content))
+        into_buffer(content, memoryview(slot.outward))
+        return ClientResult(job.slot, length)
     except SpecError as error:
-        return Returned(job.slot, 0, error=str(error), curable=True)
+        return ClientResult(job.slot, 0, error=str(error), is_spec_error=True)
     except Exception as error:
         trace = "".join(traceback.format_exception(error))
-        return Returned(job.slot, 0, error=f"{error}\n\nIn the worker process:\n{trace}")
+        return ClientResult(job.slot, 0, error=f"{error}\n\nIn the worker process:\n{trace}")

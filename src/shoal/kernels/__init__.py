@@ -1,6 +1,6 @@
 """Compiled code for simulations of small dense models.
 
-Modules are imported when needed, because they load numba and, the first time on a machine, compile.
+The modules are imported on demand, because they load numba and compile on their first use on a machine.
 """
 
 from __future__ import annotations
@@ -9,6 +9,6 @@ from importlib import import_module
 
 
 def warm_up() -> None:
-    """Compile every kernel, or load it if numba's cache has it."""
+    """Compile all kernels, or load them from numba's cache."""
     for name in ("philox", "dense", "forward", "fold", "generator", "logistic", "steps", "swarm"):
         import_module(f"{__name__}.{name}")

@@ -1,9 +1,9 @@
-"""Local training of multilayer perceptrons, many clients in one call, without a gradient in memory.
+"""Local training of multilayer perceptrons: many clients per call, and no gradient is stored.
 
-A client is trained in a padded copy of its parameters that stays in the processor's cache. In the backward
-pass a band of rows of a weight matrix first hands the error down to the layer below and is then updated
-where it stands. Clients are trained one after another and share nothing but memory, so a client's bits do
-not depend on the others in the call.
+A client is trained in a padded copy of its parameters that stays in the processor's cache. The backward pass
+takes a band of rows of a weight matrix, first propagates the error through it to the layer below, and then
+updates it in place. Clients are trained one after another and share only the workspace, so a client's bits
+do not depend on the other clients of the call.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _train(
     feature_ptr: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, losses: np.ndarray,
     sound: np.ndarray,
 ) -> int:  # fmt: skip
-    """See `train`. Returns 0, or 1 + the first step without samples or with one that x does not have."""
+    """See `train`. Returns 0, or 1 + the index of the first step without samples or with an invalid one."""
     batch, generated = np.int64(1), feature_ptr.size > 0
     for step in range(client_ptr[first], client_ptr[last]):
         more = feature_ptr[step + 1] - feature_ptr[step] if generated else 0
@@ -60,7 +60,7 @@ def _train(
     for client in range(first, last):
         origin = start[client if start.shape[0] > 1 else 0]
         extra = shift[client] if shift.shape[0] else origin
-        shifted = shift.shape[0] > 0 and np.any(extra)  # zeros are no shift
+        shifted = shift.shape[0] > 0 and np.any(extra)  # a shift of zeros counts as none
         rule = StepRule(lr[client], np.float32(momentum), np.float32(weight_decay), np.float32(mu), shifted)
         pack(net, origin, work.params)
         begin, end = client_ptr[client], client_ptr[client + 1]
@@ -92,12 +92,12 @@ def _train(
 
 
 class ExtraFeatures(NamedTuple):
-    """Features for the last layer, besides those of the samples. See `train`."""
+    """Additional features for the last layer. See `train`."""
 
-    features: np.ndarray  # [F, width] float32: for each step as many as it has samples, then some more
+    features: np.ndarray  # [F, width] float32: for each step one per sample, then additional ones
     classes: np.ndarray  # [F] int64
-    ptr: np.ndarray  # [S + 1] int64: where each step's begin
-    learned: np.ndarray  # [classes] bool: samples of others do not count in g_b's part
+    ptr: np.ndarray  # [S + 1] int64: where the features of each step start
+    learned: np.ndarray  # [classes] bool: samples of other classes do not count in the part of g_b
     g_a: float
     g_b: float
 
@@ -106,8 +106,8 @@ _NO_FEATURES = ExtraFeatures(
     np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_), 0, 0
 )
 
-Some = Callable[[int, int], None]  # trains the clients from the first number up to before the second
-Spread = Callable[[Some, int], None]  # calls it so that all of so many clients are trained
+Some = Callable[[int, int], None]  # trains the clients `first` to `last` (exclusive)
+Spread = Callable[[Some, int], None]  # calls it for ranges that cover all clients
 
 
 def _at_once(some: Some, clients: int) -> None:
@@ -147,27 +147,27 @@ def train(
 
     Args:
         plan: The model and its loss.
-        start: [C or 1, P] float32, what each client (or every client) starts from.
-        out: [C, P] float32, where the trained parameters go.
-        change: [C, P] float32, where the trained parameters less those of the start go.
+        start: [C or 1, P] float32, the initial parameters of each client, or of all.
+        out: [C, P] float32, receives the trained parameters.
+        change: [C, P] float32, receives the trained minus the initial parameters.
         x: [N, D] float32, the samples of all clients.
         y: [N] int64 labels, or float32 targets for the squared error.
         index: [T] int64, the rows of x for all steps of all clients, one after another.
-        step_ptr: [S + 1] int64, where in `index` each step begins.
-        client_ptr: [C + 1] int64, where in `step_ptr` each client begins.
+        step_ptr: [S + 1] int64, where each step starts in `index`.
+        client_ptr: [C + 1] int64, where each client starts in `step_ptr`.
         lr: [C] float32.
-        losses: [C] float64, the mean over a client's steps of the loss before each update goes here.
+        losses: [C] float64, receives the mean over a client's steps of the loss before each update.
         momentum: As in torch.
         weight_decay: As in torch.
         mu: Weight of the proximal term.
         shift: [C, P] float32, added to every gradient.
-        beta: Weight of the distance to what the start says of the classes that a sample is not of.
-        tau: Temperature at which that is said.
+        beta: Weight of the distillation of the initial model's predictions for all classes but the true one.
+        tau: Temperature of the distillation.
         generated: Adds to the loss of a step with n samples `g_a` times the mean cross entropy of the last
             layer's outputs for the features after the first n, and `g_b` times the mean over its samples of
-            KL(softmax of the outputs for the first n features || that for the samples), where the former is
-            held fixed.
-        spread: Goes through the clients; disjoint ranges of them may run in threads of their own.
+            KL(softmax of the outputs for the first n features || that for the samples), whose first argument
+            has no gradient.
+        spread: Runs all clients; disjoint ranges of clients may run in parallel threads.
     """
     shift = _NO_SHIFT if shift is None else shift
     labels, targets = (_NO_LABELS, y) if plan.loss == SQUARED_ERROR else (y, _NO_TARGETS)
@@ -209,13 +209,13 @@ def train(
 
 
 def _check(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Kernels look at no bounds."""
+    """Check the shape: kernels do not check bounds."""
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
 
 
 def _check_pointers(name: str, pointers: np.ndarray, count: int, end: int) -> None:
-    """`count` stretches, one after another, of `end` things."""
+    """Check that pointers mark `count` consecutive ranges within 0 ... `end`."""
     _check(name, pointers, (count + 1,))
     if pointers[0] < 0 or pointers[-1] > end or (pointers[1:] < pointers[:-1]).any():
         raise ValueError(f"{name} must go up from at least 0 to at most {end}, got {pointers}")

@@ -1,6 +1,6 @@
-"""Slopes of what distillation adds to a loss: agreement with what another model says of a sample.
+"""Gradients of distillation losses: agreement with the predictions of another model.
 
-The slope of KL(p || softmax(z / tau)) by z is (softmax(z / tau) - p) / tau, with p held fixed.
+The derivative of KL(p || softmax(z / tau)) by z is (softmax(z / tau) - p) / tau, for a fixed p.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 
 @inner
 def _softmax(z: np.ndarray, at: Index, heads: Index, but: Index, tau: Real, out: np.ndarray) -> None:
-    """out = softmax(z[at : at + heads] / tau) over all classes but one, whose place becomes 0."""
+    """out = softmax(z[at : at + heads] / tau) over all classes but one, which gets 0."""
     top, total = np.float32(-np.inf), _ZERO
     for head in range(heads):
         if head != but:
@@ -34,7 +34,7 @@ def _softmax(z: np.ndarray, at: Index, heads: Index, but: Index, tau: Real, out:
 def soften(
     net: Net, work: Workspace, batch: Index, x: np.ndarray, labels: np.ndarray, rows: np.ndarray, tau: float
 ) -> np.ndarray:
-    """[rows, heads]: what the model says, at temperature tau, of the classes that samples are not of."""
+    """[rows, heads]: the model's predictions at temperature tau for all classes but the true one."""
     heads, stride = net.sizes[-1], net.strides[-1]
     said = np.empty((rows.size, heads), np.float32)
     for first in range(0, rows.size, batch):
@@ -53,9 +53,9 @@ def follow(
     work: Workspace, at: Index, heads: Index, stride: Index, labels: np.ndarray, rows: np.ndarray,
     before: np.ndarray, beta: float, tau: float,
 ) -> None:  # fmt: skip
-    """Add the slopes of `beta tau^2 KL(before || now)` at temperature tau, the mean over the samples `rows`.
+    """Add the gradients of `beta tau^2 KL(before || now)` at temperature tau, the mean over samples `rows`.
 
-    Outputs and slopes begin at `at`.
+    Outputs and gradients start at `at`.
     """
     share, now = np.float32(beta * tau / rows.size), np.empty(heads, np.float32)
     for b in range(rows.size):
@@ -70,7 +70,7 @@ def agree(
     work: Workspace, at: Index, heads: Index, stride: Index, labels: np.ndarray, rows: np.ndarray,
     classes: np.ndarray, learned: np.ndarray, g_a: float, g_b: float,
 ) -> None:  # fmt: skip
-    """Add the slopes of what generated features add, see `dense.train`. Their outputs follow the samples'."""
+    """Add the gradients of the terms for generated features, see `dense.train`; their outputs come last."""
     n, none = rows.size, np.int64(-1)
     share_a, share_b = np.float32(g_a / max(classes.size - n, 1)), np.float32(g_b / n)
     now, said = np.empty(heads, np.float32), np.empty(heads, np.float32)

@@ -1,4 +1,4 @@
-"""Sums of many clients' parameters, and whether these are numbers of a bearable size."""
+"""Weighted sums over clients, and checks of the size of numbers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from numba import boolean, float32, float64, int64, types
 
 from shoal.kernels.jit import given, kernel
 
-_BLOCK = 32768  # sums that are gone through together: 64 KiB stay in the cache while the rows stream past
+_BLOCK = 32768  # sums processed together: 64 KiB stay in the cache while the rows stream past
 
 
 @kernel(types.void(float64[::1], given(float32, 2), given(float64, 1), int64, int64))
 def _weighted_sum(acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int) -> None:
     """See `weighted_sum`.
 
-    Four rows at a time, because otherwise reading and writing the sums is most of the work. Without
-    fastmath the product and the sum stay two roundings, so it makes no difference which rows go together.
+    Four rows at a time, because otherwise most of the time goes into reading and writing the sums. Without
+    fastmath, product and sum are rounded separately, so the grouping of rows does not change the bits.
     """
     n = len(rows)
     for begin in range(first, last, _BLOCK):
@@ -38,8 +38,8 @@ def weighted_sum(
 ) -> None:
     """acc[p] += weights[0]*rows[0, p], then += weights[1]*rows[1, p] and so on, for `first <= p < last`.
 
-    acc [P] float64, rows [n, P] float32, weights [n] float64. The bits are the same however the rows are
-    split over calls. Calls for disjoint ranges of p may run in threads of their own.
+    acc [P] float64, rows [n, P] float32, weights [n] float64. The bits do not depend on how the rows are
+    split over calls. Calls for disjoint ranges of p may run in parallel threads.
     """
     last = len(acc) if last is None else last
     if rows.shape != (len(weights), len(acc)) or not 0 <= first <= last <= len(acc):
@@ -91,8 +91,8 @@ def sum_of_squares(values: np.ndarray) -> float:
 
 @kernel(boolean(given(float32, 1), float32))
 def all_within(values: np.ndarray, limit: float) -> bool:
-    """Whether all numbers are finite, and none is farther from 0 than `limit`."""
+    """Whether all numbers are finite, and none is larger than `limit` in absolute value."""
     strange = False
-    for p in range(values.size):  # to the end, because a loop that may stop is not made into vector code
+    for p in range(values.size):  # no early exit: it would prevent vectorisation
         strange |= not abs(values[p]) <= limit
     return not strange

@@ -1,4 +1,4 @@
-"""Losses of multilayer perceptrons on samples, without training."""
+"""Losses of multilayer perceptrons, without training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.kernels.losses import batch_loss
 from shoal.kernels.passes import forward
 from shoal.kernels.plan import SQUARED_ERROR, DensePlan
 
-_AT_ONCE = 64  # samples that go through the model together
+_AT_ONCE = 64  # samples per forward pass
 _NO_LABELS, _NO_TARGETS = np.empty(0, np.int64), np.empty(0, np.float32)
 
 
@@ -43,7 +43,7 @@ def _mean_loss(
 
 
 def mean_loss(plan: DensePlan, params: np.ndarray, x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> float:
-    """The mean loss of a model [P] over some rows of the samples x [N, D], at least one."""
+    """The mean loss of a model [P] over some rows, at least one, of the samples x [N, D]."""
     if params.shape != (plan.params,) or x.shape != (len(y), plan.sizes[0]):
         raise ValueError(f"{params.shape} parameters and {x.shape} samples do not fit {plan}")
     if not len(rows) or rows.min() < 0 or rows.max() >= len(x):

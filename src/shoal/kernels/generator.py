@@ -1,9 +1,9 @@
 """Training of FedGen's generator: a small network between noise and the last layers of the clients' models.
 
-    hidden = relu(BatchNorm(W1 [noise, class] + b1))        z = W2 hidden + b2        outputs_i = H_i z + h_i
+    hidden = relu(BatchNorm(W1 [noise, class] + b1))    z = W2 hidden + b2    outputs_i = H_i z + h_i
 
-All steps of a round are one call: of a step's millisecond in torch most went into calling some forty
-operations on small matrices. Products are BLAS's.
+All steps of a round are one call: in torch, most of the millisecond per step is the overhead of about forty
+operations on small matrices. Matrix products use BLAS.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 def _normalised(
     hidden: np.ndarray, bias: np.ndarray, mean: np.ndarray, var: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """BatchNorm of hidden + bias without scale and shift, in place, and 1 / the deviations.
+    """BatchNorm of hidden + bias without scale and shift, in place, and 1 / the standard deviations.
 
-    Moves the running values.
+    Updates the running statistics.
     """
     n, wide = hidden.shape
     middle, square, root = np.zeros(wide), np.zeros(wide), np.empty(wide, np.float32)
@@ -108,7 +108,7 @@ def _through_norm(
 
 @inner
 def _teachers(outputs: np.ndarray, y: np.ndarray, shares: np.ndarray) -> tuple[float, np.ndarray]:
-    """sum_i mean_b share[i, y_b] CE(outputs_i, y_b); its slopes take the outputs' place."""
+    """sum_i mean_b share[i, y_b] CE(outputs_i, y_b); its gradients overwrite the outputs."""
     clients, classes = shares.shape
     n, total = len(y), 0.0
     for b in range(n):
@@ -130,7 +130,7 @@ def _teachers(outputs: np.ndarray, y: np.ndarray, shares: np.ndarray) -> tuple[f
 
 @inner
 def _diversity(z: np.ndarray, noise: np.ndarray, eta: float, slopes: np.ndarray) -> float:
-    """exp(-mean_{b,c} mean |eps_b - eps_c|^2 mean |z_b - z_c|); adds eta times its slopes."""
+    """exp(-mean_{b,c} mean |eps_b - eps_c|^2 mean |z_b - z_c|); adds eta times its gradients."""
     n, wide = z.shape
     total = 0.0
     pull, gaps = np.zeros((n, wide), np.float32), np.empty(wide, np.float32)
@@ -140,7 +140,7 @@ def _diversity(z: np.ndarray, noise: np.ndarray, eta: float, slopes: np.ndarray)
             for i in range(noise.shape[1]):
                 gap = noise[b, i] - noise[c, i]
                 apart += gap * gap
-            weight = np.float32(2) * apart / np.float32(noise.shape[1])  # the pair counts twice
+            weight = np.float32(2) * apart / np.float32(noise.shape[1])  # every pair counts twice
             left, right, up, down = z[b], z[c], pull[b], pull[c]
             for i in range(wide):
                 gap = left[i] - right[i]
@@ -163,7 +163,7 @@ def _adam(
     params: np.ndarray, first: np.ndarray, second: np.ndarray, gradient: np.ndarray, step: int, lr: float,
     decay: float,
 ) -> None:  # fmt: skip
-    """A step with the usual constants."""
+    """One step of Adam with its usual constants."""
     rate = np.float32(lr / (1 - 0.9**step))
     root = np.float32(1 / math.sqrt(1 - 0.999**step))
     less, old, new = np.float32(decay), np.float32(0.9), np.float32(0.1)
@@ -196,18 +196,18 @@ def train(
         params: [P], laid out W1 [hidden, inputs], b1, W2 [width, hidden], b2, BatchNorm's scale and shift.
         first: [P], Adam's first moment.
         second: [P], Adam's second moment.
-        done: Steps that Adam has made before.
+        done: The number of steps that Adam has already made.
         mean: [hidden], BatchNorm's running mean.
         var: [hidden], its running variance.
-        inputs: [steps, n, inputs], noise and the class as zeros and a one.
-        noise: How many of the inputs are noise; they come first.
+        inputs: [steps, n, inputs], noise and the one-hot class.
+        noise: The number of inputs that are noise; they come first.
         classes: [steps, n], the class of each sample.
-        heads: [clients * K, width], the clients' last layers, one below the other.
+        heads: [clients * K, width], the clients' last layers, concatenated.
         biases: [clients * K], their biases.
-        shares: [clients, K], how much each client is listened to in each class.
-        eta: Weight of diversity.
+        shares: [clients, K], the weight of each client in each class.
+        eta: Weight of the diversity loss.
         lr: Adam's learning rate.
-        decay: That times the parameters is added to the gradients.
+        decay: Weight decay.
     """
     hidden, n, wide_in, width = mean.size, inputs.shape[1], inputs.shape[2], heads.shape[1]
     ends = np.array([hidden * wide_in, hidden, width * hidden, width, hidden, hidden])

@@ -1,7 +1,7 @@
-"""How kernels are compiled, in one place.
+"""How kernels are compiled.
 
-Nothing is compiled with fastmath: it may assume that there is no inf and no nan, and a client that diverges
-must show. Sums whose order matters for speed are written out in `tiles` instead.
+fastmath is never used: it may assume that there is no inf and no nan, but a client that diverges must be
+noticed. Sums whose order matters for speed are written in `tiles` instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
-# scalars in kernels, as the type checker sees them
+# types of scalars in kernels, for the type checker
 Index = int | np.int64
 Word = int | np.uint64
 Real = float | np.float32
@@ -29,7 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def inner(function: Function) -> Function:
-    """A function that only kernels call. It is compiled, and kept on disk, as a part of them."""
+    """A function that only kernels call; it is compiled and cached as a part of them."""
     compiled: Function = numba.njit(function, nogil=True, error_model="numpy")
     return compiled
 
@@ -37,8 +37,8 @@ def inner(function: Function) -> Function:
 def kernel(signature: Any) -> Callable[[Function], Function]:
     """A function that Python calls: compiled when its module is imported, unless numba's cache has it.
 
-    With a signature there is one version, and arrays of another type are an error instead of a second
-    compilation. The lock of the interpreter is let go, so calls may run side by side in threads.
+    The signature fixes one version, so arrays of another type are an error instead of a second compilation.
+    The interpreter lock is released, so calls may run in parallel threads.
     """
 
     _forget_stale_code()
@@ -47,7 +47,7 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
         compile = numba.njit(signature, cache=True, nogil=True, error_model="numpy")
         try:
             made: Function = compile(function)
-        except (AttributeError, ImportError):  # kept by another version of Shoal, whose names are gone
+        except (AttributeError, ImportError):  # cached by another version of Shoal, whose names are gone
             FunctionCache(function).flush()  # type: ignore[no-untyped-call]
             made = compile(function)
         if sum(made.stats.cache_misses.values()):  # type: ignore[attr-defined]
@@ -73,17 +73,17 @@ def _forget_stale_code() -> None:
 
 @cache
 def _announce() -> None:
-    """Tell a person who waits, once and after the first and shortest of the kernels."""
+    """Tell the user once, after the first and shortest kernel, that compilation takes a while."""
     if sys.stderr.isatty():
         print("Compiling for this machine: once, about half a minute.", file=sys.stderr, flush=True)
 
 
 def emitted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is given as the code that writes it in LLVM's language."""
+    """A function whose LLVM code is emitted by `function`."""
     made: Callable[..., Any] = intrinsic(function)
     return made
 
 
 def given(kind: Any, dimensions: int) -> Any:
-    """The type of a contiguous array that is only read."""
+    """The type of a read-only contiguous array."""
     return numba.types.Array(kind, dimensions, "C", readonly=True)

@@ -1,7 +1,7 @@
-"""Where the parameters of dense layers, and what a batch makes of them, lie in memory.
+"""The memory layout of the parameters and activations of dense layers.
 
-Every matrix is a part of a flat array. Rows begin at multiples of `LANES` and the numbers between the end
-of a row and the beginning of the next are zeros, so that the tiles never see an incomplete vector.
+Every matrix is a part of a flat array. Rows start at multiples of `LANES`, padded with zeros, so that the
+tiles only see complete vectors.
 """
 
 from __future__ import annotations
@@ -13,30 +13,28 @@ import numpy as np
 from shoal.kernels.jit import Flag, Index, inner
 from shoal.kernels.tiles import LANES
 
-SQUARABLE = np.float32(np.sqrt(np.finfo(np.float32).max))  # larger numbers have infinite squares
-BAND = 32  # rows of weights that are read for the layer below and then updated while still in the cache
+SQUARABLE = np.float32(np.sqrt(np.finfo(np.float32).max))  # the squares of larger numbers overflow
+BAND = 32  # rows of weights that are used for the layer below and then updated while still in the cache
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 class Net(NamedTuple):
-    """Where things are. Layer l maps `sizes[l]` numbers to `sizes[l + 1]`."""
+    """The offsets of all arrays. Layer l maps `sizes[l]` numbers to `sizes[l + 1]`."""
 
     sizes: np.ndarray  # [layers + 1]
     strides: np.ndarray  # [layers + 1] sizes, rounded up to whole vectors
-    weights: np.ndarray  # [layers] where the matrix of a layer begins among the padded parameters
+    weights: np.ndarray  # [layers] where the matrix of a layer starts in the padded parameters
     biases: np.ndarray  # [layers]
-    values: (
-        np.ndarray
-    )  # [layers + 1] where the values of a layer begin, in the values and slopes of a `Workspace`
+    values: np.ndarray  # [layers + 1] where each layer starts in the values and slopes of a `Workspace`
 
 
 class Workspace(NamedTuple):
-    """The arrays that training happens in."""
+    """The arrays used in training."""
 
     params: np.ndarray
-    speed: np.ndarray  # momentum, laid out like the parameters; empty without
-    values: np.ndarray  # of the batch: the input, then what each layer puts out
-    slopes: np.ndarray  # the loss's derivatives by these
+    speed: np.ndarray  # momentum, with the layout of the parameters; empty without momentum
+    values: np.ndarray  # activations of the mini-batch: the input, then the outputs of each layer
+    slopes: np.ndarray  # the gradients of the activations
     gradient: np.ndarray  # of one band of rows
     one: np.ndarray  # [1] 1
 
@@ -73,7 +71,7 @@ def make_work(net: Net, batch: Index, momentum: Flag) -> Workspace:
 
 @inner
 def _zeros(size: Index) -> np.ndarray:
-    """Zeros that begin at a cache line: vectors across two lines take twice as long."""
+    """Zeros aligned to a cache line: vectors that cross two lines take twice as long."""
     space = np.zeros(size + LANES, np.float32)
     skip = -(space.ctypes.data // 4) % LANES
     return space[skip : skip + size]
@@ -81,7 +79,7 @@ def _zeros(size: Index) -> np.ndarray:
 
 @inner
 def copy(y: np.ndarray, yo: Index, x: np.ndarray, xo: Index, n: Index) -> None:
-    """y[yo : yo + n] = x[xo : xo + n], in a form that compiles to few and fast instructions."""
+    """y[yo : yo + n] = x[xo : xo + n], in a form that compiles to fast code."""
     left, right = y[yo : yo + n], x[xo : xo + n]
     for i in range(n):
         left[i] = right[i]
@@ -97,7 +95,7 @@ def clear(y: np.ndarray, yo: Index, n: Index) -> None:
 
 @inner
 def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
-    """Copy parameters to their padded places."""
+    """Copy parameters into the padded layout."""
     at = 0
     for layer in range(net.weights.size):
         wide, out = net.sizes[layer], net.sizes[layer + 1]
@@ -110,16 +108,16 @@ def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
 
 @inner
 def _pad(y: np.ndarray, yo: Index, stride: Index, x: np.ndarray, xo: Index, n: Index) -> None:
-    """A row and the zeros behind it, where a client that diverged may have left nan."""
+    """Copy a row and clear its padding, in which a diverged client may have left nan."""
     copy(y, yo, x, xo, n)
     clear(y, yo + n, stride - n)
 
 
 @inner
 def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
-    """The inverse of `pack`, and how far the parameters went from their origin.
+    """The inverse of `pack`; also computes the change of the parameters since `origin`.
 
-    Returns whether all of `change` is finite, and so are its squares: to look at it now costs nothing.
+    Returns whether all of `change` and its squares are finite: the check costs nothing here.
     """
     at = 0
     sound: Flag = True

@@ -1,8 +1,8 @@
-"""The summed loss of many logistic models at once: two-class cross-entropy, stable or as its author wrote it.
+"""The summed loss of many logistic models: two-class cross entropy, stable or in the form of FSI's author.
 
-Most of the time goes into the products of samples and models. SampleSet go in groups of four, and features
-that are 0 in all four, as most of a picture is, are left out: that is twice as fast as a dense product
-here. Exponentials are a polynomial, so that vector code computes them, and the logarithms of 64 samples
+Most of the time goes into the products of samples and models. Samples are processed in groups of four, and
+features that are 0 in all four, as in most of a picture, are skipped: this is twice as fast as a dense
+product here. Exponentials are polynomials, so that they can be vectorised, and the logarithms of 64 samples
 are one logarithm of a product.
 """
 
@@ -17,21 +17,21 @@ from numba import boolean, float64, int64, types
 
 from shoal.kernels.jit import Index, emitted, given, inner, kernel
 
-SHIFT = 1e-3  # what the paper's author adds to a probability before he takes its logarithm
+SHIFT = 1e-3  # added to a probability before its logarithm, as in the author's code
 
 _GROUP = 4  # samples that are multiplied together
-_TOGETHER = 64  # samples whose product is taken; each factor is in [1, 2], or in [1e-3, 1.001]
-_LOWEST = -708.0  # below, an exponential is smaller than any normal number: 0 here
-_ROUNDER = 1.5 * 2.0**52  # added to a number, it leaves the nearest whole number in the last bits
+_TOGETHER = 64  # samples per product; each factor is in [1, 2], or in [1e-3, 1.001]
+_LOWEST = -708.0  # below, the exponential underflows and is set to 0
+_ROUNDER = 1.5 * 2.0**52  # adding it leaves the nearest whole number in the last bits
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1 / math.log(2), 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = (1 / math.factorial(n) for n in range(2, 14))
 
 
 class SampleSet(NamedTuple):
-    """SampleSet in groups of four, the last one filled up with samples of zeros."""
+    """Samples in groups of four, the last group padded with samples of zeros."""
 
-    starts: np.ndarray  # [groups + 1] int64: where the features of each group begin
-    features: np.ndarray  # [all] int64: those that are not 0 in the whole group
+    starts: np.ndarray  # [groups + 1] int64: where the features of each group start
+    features: np.ndarray  # [all] int64: the features that are not 0 in the whole group
     values: np.ndarray  # [all, 4] float64
     labels: np.ndarray  # [samples] int64
 
@@ -42,7 +42,7 @@ _SAMPLES = types.NamedTuple(  # type: ignore[no-untyped-call]
 
 
 def grouped(x: np.ndarray, labels: np.ndarray) -> SampleSet:
-    """The samples x [samples, features] float64, without what is 0."""
+    """The samples x [samples, features] float64 without the features that are 0."""
     groups = -(-len(x) // _GROUP)
     padded = np.zeros((groups * _GROUP, x.shape[1]))
     padded[: len(x)] = x
@@ -54,7 +54,7 @@ def grouped(x: np.ndarray, labels: np.ndarray) -> SampleSet:
 
 @emitted
 def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c, rounded once."""
+    """a * b + c, with one rounding."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         return builder.fma(*args)
@@ -64,7 +64,7 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 @emitted
 def _power(typing: Any, rounded: Any) -> Any:
-    """2^k, where k is the whole number that adding `_ROUNDER` left in the last bits."""
+    """2^k for the whole number k that adding `_ROUNDER` left in the last bits."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         word = ir.IntType(64)
@@ -76,12 +76,12 @@ def _power(typing: Any, rounded: Any) -> Any:
 
 @inner
 def _exp(x: float) -> float:
-    """e^x for x <= 0, to the last bit or two; nan stays nan."""
+    """e^x for x <= 0, accurate to one or two units in the last place; nan stays nan."""
     low = x < _LOWEST
     x = _LOWEST if low else x
     rounded = x * _LOG2_E + _ROUNDER
     k = rounded - _ROUNDER
-    r = (x - k * _LN2_HIGH) - k * _LN2_LOW  # |r| <= ln(2) / 2, where the series below is exact
+    r = (x - k * _LN2_HIGH) - k * _LN2_LOW  # |r| <= ln(2) / 2, where the series below is accurate
     p = _C13
     p = p * r + _C12
     p = p * r + _C11
@@ -100,9 +100,10 @@ def _exp(x: float) -> float:
 
 @inner
 def _stable(z: np.ndarray, losses: np.ndarray, product: np.ndarray) -> None:
-    """log(1 + e^z) = max(z, 0) + log(1 + e^-|z|): the first part goes to the losses.
+    """log(1 + e^z) = max(z, 0) + log(1 + e^-|z|): adds the first part to the losses.
 
-    `product` is that of the factors 1 + e^-|z|, less 1: so that small exponentials keep their digits.
+    `product` is the product of the factors 1 + e^-|z|, minus 1, so that small exponentials keep their
+    precision.
     """
     for m in range(z.size):
         product[m] += _exp(-abs(z[m])) * (1.0 + product[m])
@@ -111,7 +112,7 @@ def _stable(z: np.ndarray, losses: np.ndarray, product: np.ndarray) -> None:
 
 @inner
 def _shifted(z: np.ndarray, product: np.ndarray) -> None:
-    """`product` is that of the factors 1 / (1 + e^z) + SHIFT."""
+    """`product` is the product of the factors 1 / (1 + e^z) + SHIFT."""
     for m in range(z.size):
         e = _exp(-abs(z[m]))
         product[m] *= (e if z[m] > 0.0 else 1.0) / (1.0 + e) + SHIFT
@@ -125,9 +126,9 @@ def _four(samples: SampleSet, at: Index) -> tuple[float, float, float, float]:
 
 @inner
 def _multiply(samples: SampleSet, group: Index, points: np.ndarray, z: np.ndarray) -> None:
-    """z [4, models]: what the models of points [features + 1, models], the last row the bias, say of a group.
+    """z [4, models]: the outputs of the models in points [features + 1, models], last row bias, for a group.
 
-    Four features at a time, because otherwise reading and writing the sums is most of the work.
+    Four features at a time, because otherwise most of the time goes into reading and writing the sums.
     """
     z0, z1, z2, z3 = z[0], z[1], z[2], z[3]
     for a in range(_GROUP):
@@ -156,8 +157,8 @@ def _multiply(samples: SampleSet, group: Index, points: np.ndarray, z: np.ndarra
 def entropies(samples: SampleSet, points: np.ndarray, shifted: bool) -> np.ndarray:
     """[problems, particles]: the losses at points [features + 1, problems, particles], summed over samples.
 
-    A sample is of class 1 in the problem of its label and of class 0 in all others; class 1 costs at z what
-    class 0 costs at -z.
+    A sample has class 1 in the problem of its label and class 0 in all others; the loss of class 1 at z is
+    the loss of class 0 at -z.
     """
     rows, problems, particles = points.shape
     groups = -(-len(samples.labels) // _GROUP)

@@ -1,4 +1,4 @@
-"""Losses of one sample: the value, and its derivative by the outputs."""
+"""Losses of single samples, with their gradients by the outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def batch_loss(
     kind: Index, outputs: np.ndarray, heads: Index, stride: Index, labels: np.ndarray, targets: np.ndarray,
     rows: np.ndarray, slopes: np.ndarray, at: Index,
 ) -> float:  # fmt: skip
-    """The mean over the samples `rows`; writes its derivatives to `slopes`. Both arrays begin at `at`."""
+    """The mean over the samples `rows`; writes its gradients to `slopes`. Both arrays start at `at`."""
     total, share = 0.0, _ONE / np.float32(rows.size)
     for row in rows:
         if kind == CROSS_ENTROPY:
@@ -42,7 +42,7 @@ def _cross_entropy(
         part = math.exp(outputs[at + head] - top)
         slopes[at + head] = part
         total += part
-    own = np.float64(np.nan)  # stays so for a label that is no class, where an index would leave the array
+    own = np.float64(np.nan)  # stays nan for an invalid label, which as an index would be out of bounds
     for head in range(heads):
         slopes[at + head] *= share / total
         if head == label:
@@ -58,7 +58,7 @@ def _one_versus_all(
     total = 0.0
     for head in range(heads):
         output = outputs[at + head]
-        small = math.exp(-abs(output))  # at most 1, so nothing overflows
+        small = math.exp(-abs(output))  # at most 1, so nothing can overflow
         chance = (_ONE if output >= _ZERO else small) / (_ONE + small)
         total += np.float64(max(output, _ZERO)) + math.log1p(np.float64(small))
         if head == label:

@@ -1,4 +1,4 @@
-"""Forward and backward passes through dense layers, for the batch of one step."""
+"""Forward and backward passes through dense layers, for the mini-batch of one step."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from shoal.kernels.jit import Flag, Index, Real, inner
 from shoal.kernels.layout import BAND, Net, Workspace, clear
 from shoal.kernels.tiles import LANES, TALL, make_dot, make_outer
 
-_CHUNK = 64  # samples that are gone through together: their values stay in the cache, their pages in the TLB
+_CHUNK = 64  # samples processed together: their values stay in the cache, their pages in the TLB
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 class StepRule(NamedTuple):
-    """How a client descends."""
+    """The hyper-parameters of a client's training step."""
 
     rate: Real
     momentum: Real
     weight_decay: Real
     mu: Real
-    shifted: Flag  # whether something is added to every gradient
+    shifted: Flag  # whether a shift is added to every gradient
 
 
 @inner
 def plain(rule: StepRule) -> Flag:
-    """Whether a step only subtracts the gradient. By value, so that mu = 0 is the same as no mu."""
+    """Whether a step only subtracts the gradient; mu = 0 counts as no proximal term."""
     extras = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO or rule.shifted
     return not extras
 
@@ -107,14 +107,14 @@ def _dots(
 
 @inner
 def forward(net: Net, work: Workspace, batch: Index) -> None:
-    """Fill in the values of all layers; those of the input are there."""
+    """Compute the activations of all layers from those of the input."""
     for layer in range(net.weights.size):
         forward_layer(net, work, layer, np.int64(0), batch)
 
 
 @inner
 def forward_layer(net: Net, work: Workspace, layer: Index, first: Index, batch: Index) -> None:
-    """Fill in what a layer puts out for `batch` rows of its input, from the row `first` on."""
+    """Compute the outputs of a layer for `batch` rows of its input, starting at the row `first`."""
     out, wide, ys = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
     xo, yo = net.values[layer] + first * wide, net.values[layer + 1] + first * ys
     for b in range(0, batch, _CHUNK):
@@ -126,7 +126,7 @@ def forward_layer(net: Net, work: Workspace, layer: Index, first: Index, batch: 
         if layer + 1 < net.weights.size:
             for i in range(out):
                 value = row[i] + bias[i]
-                row[i] = _ZERO if value <= _ZERO else value  # so that nan stays nan
+                row[i] = _ZERO if value <= _ZERO else value  # in this form nan stays nan
         else:
             for i in range(out):
                 row[i] += bias[i]
@@ -139,7 +139,7 @@ def _accumulate(
     x: np.ndarray, xo: Index,
     n: Index, scale: Real,
 ) -> None:  # fmt: skip
-    """y[r, i] += scale * sum_{k < n} a[r, k] * x[k, i], with `wide` numbers in the rows of y and x."""
+    """y[r, i] += scale * sum_{k < n} a[r, k] * x[k, i], with rows of `wide` numbers in y and x."""
     for k in range(0, n, _CHUNK):
         at, xk, count, r = ao + k * ak, xo + k * wide, min(_CHUNK, n - k), 0
         while r + 2 * TALL <= rows:
@@ -163,11 +163,11 @@ def backward(
     origin: np.ndarray,
     shift: np.ndarray,
 ) -> None:
-    """Update the parameters from the slopes of the outputs. `fresh` says that this is the first step.
+    """Update the parameters, given the gradients of the outputs. `fresh` marks the first step.
 
-    The last layer has `last` rows; those after the `batch` concern it alone.
+    The last layer has `last` rows; those after the first `batch` affect only this layer.
     """
-    none, one = np.int64(0), np.int64(1)  # literal numbers would each be compiled for
+    none, one = np.int64(0), np.int64(1)  # each literal would be compiled as a separate type
     end = origin.size  # of the layer's parameters in the flat arrays
     for layer in range(net.weights.size - 1, -1, -1):
         out, wide, slope = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
@@ -204,7 +204,7 @@ def backward(
 
 @inner
 def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index) -> None:
-    """ReLU backwards. Values in the padding are 0, so the slopes there become 0 as well."""
+    """The backward pass of ReLU. Values in the padding are 0, so the gradients there become 0 too."""
     left, right = slopes[at : at + n], values[at : at + n]
     for i in range(n):
         left[i] = _ZERO if right[i] <= _ZERO else left[i]
@@ -215,7 +215,7 @@ def _descend_bias(
     net: Net, work: Workspace, layer: Index, batch: Index, rule: StepRule, fresh: Flag, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
 ) -> None:  # fmt: skip
-    """The same for a bias: a row whose input is always 1."""
+    """`_descend` for a bias: a row whose input is always 1."""
     none, wide, at, dy = np.int64(0), net.strides[layer + 1], net.biases[layer], net.values[layer + 1]
     args = (wide, work.one, none, none, none, work.slopes, dy, batch)
     if plain(rule):
@@ -234,7 +234,7 @@ def _descend(
     work: Workspace, at: Index, from_: Index, count: Index, rule: StepRule, fresh: Flag, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
 ) -> None:  # fmt: skip
-    """One step of `count` parameters at `at`, given their gradient at `from_`, as torch's SGD does it."""
+    """One step for the `count` parameters at `at`, with their gradient at `from_`, as in torch's SGD."""
     w, g = work.params[at : at + count], work.gradient[from_ : from_ + count]
     if rule.mu != _ZERO:
         start = origin[flat : flat + count]

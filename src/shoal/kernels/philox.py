@@ -1,7 +1,7 @@
 """NumPy's Philox4x64-10, for many keys at once.
 
-A key is two 64-bit words. Its stream is that of NumPy's Philox with these words as its key, and a fold is
-the first two numbers of that stream when the counter starts at what is folded in.
+A key is two 64-bit words. Its stream is that of NumPy's Philox with these words as its key. Folding a value
+in gives the first two numbers of that stream with the counter at this value.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from numba import float32, int64, types, uint64
 
 from shoal.kernels.jit import Index, Word, emitted, given, inner, kernel
 
-FOLD_INT, FOLD_TEXT = (
-    np.uint64(1),
-    np.uint64(2),
-)  # the counter's last word; the stream of the key itself has 0 there
+# the last word of the counter, which is 0 in the stream of the key itself
+FOLD_INT, FOLD_TEXT = np.uint64(1), np.uint64(2)
 
 _PAIR = types.UniTuple(uint64, 2)  # type: ignore[no-untyped-call]
 
@@ -30,7 +28,7 @@ _REST, _FINE = np.uint64(11), 2.0**-53
 
 @emitted
 def _product(typing: Any, a: Any, b: Any) -> Any:
-    """The 128 bits of a product, as two words: low, high."""
+    """The 128-bit product, as two words: low, high."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         long = ir.IntType(128)
@@ -57,11 +55,11 @@ def _block(key: tuple[Word, Word], c0: Word, c1: Word, c3: Word) -> tuple[Word, 
 
 @kernel(_PAIR(uint64, uint64, uint64, uint64))
 def fold_one(first: Word, second: Word, value: Word, kind: Word) -> tuple[int, int]:
-    """The words of the key that `value` folded into the key (first, second) gives."""
-    c0 = value + _ONE  # NumPy counts up before the first block, and carries
+    """The words of the key that results from folding `value` into the key (first, second)."""
+    c0 = value + _ONE  # NumPy increments the counter before the first block, with carry
     c1 = _ONE if c0 == _ZERO else _ZERO
     word0, word1, _, _ = _block((first, second), c0, c1, kind)
-    return word0, word1  # type: ignore[return-value]  # Python is given plain integers
+    return word0, word1  # type: ignore[return-value]  # called from Python, it returns plain integers
 
 
 @kernel(uint64[:, ::1](given(uint64, 1), given(uint64, 1)))
@@ -88,7 +86,7 @@ def fold_text(words: np.ndarray, text_word: Word) -> np.ndarray:
 
 @inner
 def _next(key: tuple[Word, Word], drawn: int, buffer: np.ndarray) -> Any:
-    """Number `drawn` of the key's stream; `buffer` holds the block that it is in."""
+    """The number at index `drawn` of the key's stream; `buffer` holds its block."""
     at = drawn % 4
     if at == 0:
         buffer[0], buffer[1], buffer[2], buffer[3] = _block(key, np.uint64(drawn // 4 + 1), _ZERO, _ZERO)
@@ -97,10 +95,10 @@ def _next(key: tuple[Word, Word], drawn: int, buffer: np.ndarray) -> Any:
 
 @inner
 def _below(bound: Word, key: tuple[Word, Word], drawn: int, buffer: np.ndarray) -> tuple[np.int64, int]:
-    """A number below `bound`, each equally likely, and how many numbers of the stream are drawn by then.
+    """A uniformly distributed number below `bound`, and the number of stream numbers drawn so far.
 
-    It is the high word of `bound` times a word of the stream, which is drawn again if the low word shows
-    one of the few surplus ones (Lemire).
+    It is the high word of `bound` times a word of the stream; a few words are rejected, by the low word, to
+    make all numbers equally likely (Lemire).
     """
     low, high = _product(_next(key, drawn, buffer), bound)
     drawn += 1
@@ -114,10 +112,10 @@ def _below(bound: Word, key: tuple[Word, Word], drawn: int, buffer: np.ndarray) 
 
 @kernel(int64[::1](given(uint64, 2), given(int64, 1), int64))
 def permutations(words: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarray:
-    """`epochs` random orders of `range(count)` for each key, one after another, from the key's own stream.
+    """`epochs` random orders of `range(count)` for each key, concatenated, from the key's own stream.
 
-    Each order is Fisher and Yates's shuffle of 0, 1, ...: from the last place down to the second, a place
-    is exchanged with one of those up to itself.
+    Each is a Fisher-Yates shuffle of 0, 1, ...: from the last position down to the second, each is swapped
+    with a random position up to itself.
     """
     if words.shape[0] != counts.size or words.shape[1] != 2 or epochs < 0:
         raise ValueError("every count needs a key of two words, and epochs must not be negative")
@@ -144,7 +142,7 @@ def permutations(words: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarr
 def uniforms(first: Word, second: Word, size: int) -> np.ndarray:
     """[size]: multiples of 2^-16 in [0, 1) from the stream of the key (first, second), four from each word.
 
-    They decide what a dropout keeps: more digits would cost more than the step they serve.
+    They are for dropout: more digits would cost more time than the training step itself.
     """
     if size < 0:
         raise ValueError("the size must not be negative")
@@ -163,7 +161,7 @@ def uniforms(first: Word, second: Word, size: int) -> np.ndarray:
 
 @inner
 def reals(key: tuple[Word, Word], block: Index, numbers: np.ndarray) -> None:
-    """Fill an array with multiples of 2^-53 in [0, 1): those of the key's stream from a block of four on."""
+    """Fill an array with multiples of 2^-53 in [0, 1) from the key's stream, starting at a block of four."""
     whole = numbers.size - numbers.size % 4
     for at in range(0, whole, 4):
         block += 1

@@ -26,12 +26,12 @@ class DensePlan(NamedTuple):
 
     @property
     def params(self) -> int:
-        """How many parameters there are. Laid out: W1 [out, in], b1, W2, b2, ..."""
+        """The number of parameters, stored as W1 [out, in], b1, W2, b2, ..."""
         return sum(out * (into + 1) for into, out in zip(self.sizes, self.sizes[1:]))
 
 
 def plan_of(module: nn.Module, shape: Sequence[int], loss: str) -> DensePlan | None:
-    """The plan that computes what `module` does with samples of this shape; None where there is none."""
+    """The plan that computes the same as `module` for samples of this shape; None if there is none."""
     layers = list(_layers(module))
     if layers and type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
         del layers[0]
@@ -58,8 +58,8 @@ def _layers(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _usual(module: nn.Module, linears: int) -> bool:
-    """Whether every linear layer has a weight and a bias of its own to train, and nothing listens in."""
-    values = list(module.parameters())  # each once, however many layers share it
+    """Whether every linear layer has its own trainable weight and bias, and there are no hooks."""
+    values = list(module.parameters())  # each once, even if layers share it
     return (
         len(values) == 2 * linears
         and all(value.dtype is torch.float32 and value.requires_grad for value in values)

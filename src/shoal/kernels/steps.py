@@ -1,4 +1,4 @@
-"""Steps of a model from round to round: how long they are, and models further along them."""
+"""Steps of a model from round to round: their lengths, and extrapolations along them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def control(
 
 @kernel(float64[::1](given(float32, 1), given(float32, 1), given(float32, 1)))
 def turn(new: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """[2]: the square of the step from `now` to `new`, and its inner product with the step from `before`."""
+    """[2]: the squared length of the step from `now` to `new`, and its product with the previous one."""
     if now.size != new.size or before.size != new.size:
         raise ValueError("new, now and before must have as many numbers")
     square, inner = 0.0, 0.0

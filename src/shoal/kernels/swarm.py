@@ -1,9 +1,8 @@
-"""Swarms: how particles move, and whole runs of a linear regression.
+"""Swarms: the motion of particles, and whole runs of linear regression.
 
-Arrays of a swarm are [dimension, problems, particles]: particles lie side by side, so that vector code
-goes through them, and problems too, so that one matrix product serves all. Problems are independent of
-one another. An epoch's random numbers are those of the key's stream at the epoch's own place, so they do
-not depend on what was drawn before.
+The arrays of a swarm are [dimension, problems, particles]: particles are contiguous, for vectorisation, and
+so are problems, for a single matrix product. Problems are independent of each other. The random numbers of
+an epoch are at a fixed place in the key's stream, so they do not depend on what was drawn before.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _LARGEST = np.finfo(np.float64).max
 
 
 class SwarmRule(NamedTuple):
-    """How a swarm moves: which formula, and its numbers."""
+    """The update rule of a swarm: its formula and parameters."""
 
     kind: int
     inertia: float
-    first: float  # what the first random numbers are multiplied by
+    first: float  # factor of the first random numbers
     second: float
-    patience: int  # epochs without a better best after which the step size is halved
-    forgives: bool  # whether a better best makes past failures forgotten
+    patience: int  # epochs without improvement after which the step size is halved
+    forgives: bool  # whether an improvement resets the count of failures
     largest: float  # step size
 
 
@@ -39,7 +38,7 @@ class Flock(NamedTuple):
 
     particles: np.ndarray  # the points whose losses are known
     velocities: np.ndarray
-    candidates: np.ndarray  # the points whose losses are asked for
+    candidates: np.ndarray  # the points to evaluate
     losses: np.ndarray  # [problems, particles]
     step_sizes: np.ndarray  # [problems]
     fails: np.ndarray  # [problems] int64
@@ -55,7 +54,7 @@ _KEY = types.UniTuple(uint64, 2)  # type: ignore[no-untyped-call]
 
 @inner
 def _least(losses: np.ndarray) -> Index:
-    """Where the smallest is; the first of equals."""
+    """The index of the smallest loss; the first of equals."""
     at = 0
     for s in range(1, losses.size):
         if losses[s] < losses[at]:
@@ -65,7 +64,7 @@ def _least(losses: np.ndarray) -> Index:
 
 @inner
 def _draw(key: tuple[Word, Word], epoch: Index, which: Index, numbers: np.ndarray) -> None:
-    """The numbers in [0, 1) of an epoch: `which` is 0 for the first and 1 for the second set."""
+    """Draw the numbers in [0, 1) of an epoch: `which` is 0 for the first set and 1 for the second."""
     first, second = fold_one(key[0], key[1], np.uint64(epoch // BLOCK), FOLD_INT)
     blocks = (numbers.size + 3) // 4
     reals((first, second), (2 * (epoch % BLOCK) + which) * blocks, numbers)
@@ -73,7 +72,7 @@ def _draw(key: tuple[Word, Word], epoch: Index, which: Index, numbers: np.ndarra
 
 @inner
 def _paced(rule: SwarmRule, step: float, fails: Index, better: bool) -> tuple[float, Index]:
-    """The step size and the failures after an epoch that found a better best, or did not."""
+    """The step size and the number of failures after an epoch with or without an improvement."""
     if better:
         return min(2 * step, rule.largest), 0 if rule.forgives else fails
     if fails + 1 == rule.patience:
@@ -86,10 +85,10 @@ def _fly(
     rule: SwarmRule, step: float, best: float, particles: np.ndarray, velocities: np.ndarray,
     candidates: np.ndarray, r1: np.ndarray, r2: np.ndarray,
 ) -> None:  # fmt: skip
-    """New velocities and candidates of one coordinate. Loops are short of arrays, to be vectorised.
+    """New velocities and candidates of one coordinate. The loops use few arrays, to be vectorised.
 
-    A velocity that has grown beyond all numbers becomes 0, and a particle that has flown there is back at
-    its best: nothing that is added or multiplied would heal them.
+    A velocity that overflows becomes 0, and a particle that overflows returns to its best point; otherwise
+    they would never become finite again.
     """
     inertia, first, second = rule.inertia, rule.first, rule.second
     if rule.kind == FSI:
@@ -111,7 +110,7 @@ def _fly(
 
 
 class _Scratch(NamedTuple):
-    """What an epoch needs for a while."""
+    """Temporary arrays of an epoch."""
 
     better: np.ndarray  # [problems, particles]
     best: np.ndarray  # [problems] int64
@@ -160,7 +159,7 @@ def _step(
 
 @inner
 def _check(flock: Flock) -> None:
-    """Nothing below looks at bounds."""
+    """Check the shapes: kernels do not check bounds."""
     shape, (problems, particles) = flock.particles.shape, flock.losses.shape
     if flock.velocities.shape != shape or flock.candidates.shape != shape:
         raise ValueError("particles, velocities and candidates must have one shape")
@@ -174,10 +173,10 @@ def _check(flock: Flock) -> None:
 def advance(
     rule: SwarmRule, key: tuple[Word, Word], epoch: int, flock: Flock, known: np.ndarray, new: np.ndarray
 ) -> None:
-    """Take in the losses of the candidates, and make the next.
+    """Process the losses of the candidates, and make the next candidates.
 
-    A particle becomes its candidate where `new` < `known`; then the step size is judged, but for epoch 0,
-    whose candidates are the first particles themselves; then all move. `key` is that of all blocks.
+    A particle moves to its candidate if `new` < `known`; then the step size is adapted, except in epoch 0,
+    whose candidates are the initial particles; then all particles move. `key` is the key of all blocks.
     """
     _check(flock)
     if known.shape != flock.losses.shape or new.shape != flock.losses.shape:
@@ -187,7 +186,7 @@ def advance(
 
 @inner
 def _squares(factor: np.ndarray, points: np.ndarray, row: np.ndarray, losses: np.ndarray) -> None:
-    """losses[s] = |factor (points[:, s]; -1)|^2 for a triangular factor. Four products at a time."""
+    """losses[s] = |factor (points[:, s]; -1)|^2 for a triangular factor, four products at a time."""
     width = len(factor) - 1
     losses[:] = 0.0
     for i in range(width + 1):
@@ -224,7 +223,7 @@ def descend(
     """`legs` epochs of a regression whose clients' losses are `squares(factor, ...)`.
 
     factors [clients, dimension + 1, dimension + 1] are summed in their order. `strange` marks the clients
-    that had a loss that is no number.
+    that had a loss that is not finite.
     """
     _check(flock)
     size = flock.particles.shape[0] + 1

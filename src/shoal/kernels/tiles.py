@@ -1,9 +1,9 @@
-"""Two pieces of vector code that dense layers are made of, written out in LLVM's own language.
+"""The two pieces of vector code that dense layers need, written in LLVM's intermediate representation.
 
-Left to itself, LLVM vectorises the inner loop only: sums over the batch would go through memory. Here a
-small tile of sums stays in registers while the loop runs. Vectors have 16 float32 lanes on every machine,
-each step is one fused multiply-add, and lanes are added in one fixed tree, so the bits depend neither on
-the size of the tile nor on the width of the processor's registers.
+LLVM by itself vectorises only the inner loop, and sums over the mini-batch go through memory. Here a small
+tile of sums stays in registers while the loop runs. Vectors have 16 float32 lanes on every machine, each
+step is one fused multiply-add, and lanes are added in one fixed tree, so the bits depend neither on the
+size of the tile nor on the width of the processor's registers.
 
 All arrays are flat and all rows start at multiples of `LANES`; the caller pads them.
 """
@@ -20,7 +20,7 @@ from numba import types
 from shoal.kernels.jit import emitted
 
 LANES = 16
-# rows of a tile: 4 x 2 sums are 8 of the 32 registers of AVX-512, but all 16 of AVX2, which also needs some
+# rows of a tile: 4 x 2 sums take 8 of the 32 registers of AVX-512, but all 16 of AVX2, with none to spare
 TALL = 4 if llvmlite.binding.get_host_cpu_features().get("avx512f", False) else 2
 
 _FLOAT, _INDEX, _LANE = ir.FloatType(), ir.IntType(64), ir.IntType(32)
@@ -28,7 +28,7 @@ _VECTOR = ir.VectorType(_FLOAT, LANES)
 
 
 def make_dot(rows: int, batch: int) -> Callable[..., None]:
-    """The code for `rows x batch` inner products.
+    """Code for `rows x batch` inner products.
 
     dot(y, yo, ys, w, wo, ws, x, xo, xs, n):
     y[yo + b*ys + r] = sum_{i < n} w[wo + r*ws + i] * x[xo + b*xs + i]; n is a positive multiple of `LANES`.
@@ -60,7 +60,7 @@ def make_dot(rows: int, batch: int) -> Callable[..., None]:
 
 
 def make_outer(rows: int) -> Callable[..., None]:
-    """The code for `LANES` columns of `rows` sums of outer products.
+    """Code for `LANES` columns of `rows` sums of outer products.
 
     outer(y, yo, ys, a, ao, ar, ak, x, xo, xs, n, scale):
     y[yo + r*ys + i] += scale * sum_{k < n} a[ao + r*ar + k*ak] * x[xo + k*xs + i] for i < LANES; n > 0.
@@ -97,7 +97,7 @@ def make_outer(rows: int) -> Callable[..., None]:
 
 
 class _Loop:
-    """A counted loop, at least once around, with vector sums that live in registers."""
+    """A counted loop with at least one iteration, and vector sums that stay in registers."""
 
     def __init__(self, builder: ir.IRBuilder, end: ir.Value, step: int, count: int) -> None:
         self._builder, self._end, self._step = builder, end, step
@@ -113,7 +113,7 @@ class _Loop:
         return self
 
     def add(self, which: int, left: ir.Value, right: ir.Value) -> None:
-        """One multiply-add into a sum."""
+        """Add a product to a sum."""
         self.sums[which] = _fma(self._builder, left, right, self._phis[which])
 
     def __exit__(self, *_: object) -> None:
@@ -131,7 +131,7 @@ class _Loop:
 def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
     """One sum for each of 1, 2, 4, ... vectors: lane i with i + 8, then with i + 4, i + 2, i + 1.
 
-    Vectors are folded in pairs, which halves the work as against folding each by itself.
+    Vectors are folded in pairs, which halves the work compared to folding each by itself.
     """
     width = LANES  # lanes that belong to one sum
     while width > 1:
@@ -149,7 +149,7 @@ def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
 
 
 def _start(context: Any, builder: ir.IRBuilder, signature: Any, args: Any, at: int) -> ir.Value:
-    """A pointer to where the array argument `at` and the offset after it begin."""
+    """A pointer to the start of the array argument `at`, plus the offset that follows it."""
     array = context.make_array(signature.args[at])(context, builder, args[at])
     return builder.gep(array.data, [args[at + 1]])
 

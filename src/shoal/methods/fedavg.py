@@ -1,4 +1,4 @@
-"""FedAvg: every client trains the global model on its own samples, the server averages.
+"""FedAvg: clients train the global model on their own samples, the server averages the results.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017, Algorithm 1.
@@ -6,11 +6,11 @@ Decentralized Data, AISTATS 2017, Algorithm 1.
     client i:  w_i = E epochs of SGD from w on its samples          -> `core.training.Training`
     server:    w <- sum_i (n_i / sum_j n_j) w_i                     -> `aggregators.mean.Mean`
 
-Its slots make the methods that differ from it in one place: loss terms (FedProx, FedNTD), the solver, the
-aggregator (Krum, the median), what the server does with the step (FedAvgM, FedAdam).
+Its slots define the methods that differ from it in one part: loss terms (FedProx, FedNTD), the solver, the
+aggregator (Krum, the median), the server optimizer (FedAvgM, FedAdam).
 
 Departures: none in the algorithm. Clients return `w_i - w` instead of `w_i`, and the server adds the mean
-of these to w in float64. With `weights = "uniform"` every client counts alike.
+of these to w in float64. With `weights = "uniform"` all clients have the same weight.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FedAvgM: FedAvg whose server has momentum.
+"""FedAvgM: FedAvg with momentum at the server.
 
 Hsu, Qi, Brown: Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification,
 arXiv:1909.06335, 2019.
@@ -9,8 +9,8 @@ arXiv:1909.06335, 2019.
 D is the step that FedAvg would take: the mean of w_i - w. With `momentum = 0` and `server_lr = 1` it is
 FedAvg.
 
-Departures: the paper's server has a learning rate of 1, and its experiments use Nesterov's variant of
-momentum; here it is the one that the paper writes down. Buffers have no momentum: they are FedAvg's means.
+Departures: the paper's server has a learning rate of 1, and its experiments use Nesterov momentum; here it is
+the formula of the paper. Buffers have no momentum: they are averaged as in FedAvg.
 """
 
 from __future__ import annotations

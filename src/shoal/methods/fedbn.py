@@ -1,4 +1,4 @@
-"""FedBN: normalisation stays at home.
+"""FedBN: normalisation layers stay at the clients.
 
 Li, Jiang, Zhang, Kamp, Dou: FedBN: Federated Learning on Non-IID Features via Local Batch Normalization,
 ICLR 2021, Algorithm 1.
@@ -6,11 +6,11 @@ ICLR 2021, Algorithm 1.
     client i:  replace all but its own BatchNorm layers by the server's, train     -> `FedBN.local_model`
     server:    average all but the BatchNorm layers                                -> `aggregators.mean.Mean`
 
-A BatchNorm layer's scale, shift and statistics never leave the client: they are its memory. Which layers
-these are is read from the modules' types, not from their names. Without such layers FedBN is FedAvg with
-uniform weights, to the bit; with them there is no global model, and every client is judged by its own.
+A BatchNorm layer's scale, shift and statistics never leave the client: they are its memory. These layers
+are found by type, not by name. Without such layers FedBN is FedAvg with uniform weights, to the bit; with
+them there is no global model, and every client is evaluated with its own.
 
-Departures: none. A client that never took part starts with the initial values of its BatchNorm layers.
+Departures: none. A client that has not taken part yet has the initial values of its BatchNorm layers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shoal.solver.sgd import Sgd
 
 
 class FedBNState(NamedTuple):
-    """What the server remembers: the layers that are shared, and whether they are all there is."""
+    """The server state: the shared layers, and whether they are the whole model."""
 
     averaged: Averaged
     complete: bool
@@ -46,7 +46,7 @@ class FedBNState(NamedTuple):
 
 @dataclass(frozen=True)
 class FedBN(AveragingMethod):
-    """Averages all but the BatchNorm layers, which every client keeps for itself."""
+    """Averages all layers except BatchNorm, which every client keeps for itself."""
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"

@@ -1,29 +1,30 @@
-"""FedGen: the server learns a generator of features from its clients' models, and clients learn from it.
+"""FedGen: the server trains a generator of features from the clients' models, and clients train with it.
 
 Zhu, Hong, Zhou: Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021,
-Algorithm 1. h is a model's last layer, G(eps, y) a generator of what enters it.
+Algorithm 1. h is a model's last layer, G(eps, y) a generator of its inputs.
 
     server:    min_G  sum_i mean_b a_{y,i} CE(h_i(G(eps_b, y_b)), y_b) + eta L_div -> `parts.generator.taught`
                a_{y,i} = n_i^(y) / sum_j n_j^(y)                         -> `parts.generator.label_weights`
                L_div = exp(-mean_{b,c} |eps_b - eps_c|^2 |z_b - z_c|)    -> `kernels.generator`
-    client i:  descends  CE(h(x), y) + g_a (B' / B) CE(h(G(eps, y')), y')
+        client i:  minimises CE(h(x), y) + g_a (B' / B) CE(h(G(eps, y')), y')
                          + g_b KL(softmax h(G(eps, y)) || softmax h(x))      -> `terms.generated.Generated`
     server:    averages the models as FedAvg
 
-g_a and g_b fade with the rounds. The generator travels with the model. Clients tell the server how many
-samples of each class they hold, which is private information.
+g_a and g_b decay over the rounds. The generator is sent with the model. Clients report the number of
+samples of each class that they hold, which is private information.
 
 Departures: as in the authors' code, noise is uniform in [0, 1) and the adversarial student term is left out
-(its weight is 0 there). The shares a_{y,i} are paired with the samples that they belong to; the code mixes
-them over the batch. Labels are counted once, not once an epoch, and not from 1. The generator trains on
-classes of which some client of the round holds two samples or more. Clients draw y' uniformly among the
-classes that it has trained on so far, and follow it in no other: in the first round there are none. Clients
+(its weight is 0 there). The shares a_{y,i} are paired with their own samples; the code mixes them over the
+batch. Labels are counted once instead of once per epoch, and from 0 instead of 1. The generator trains on
+classes of which some client of the round holds at least two samples. Clients draw y' uniformly from the
+classes that it has been trained on so far, and use no others: in the first round there are none. Clients
 train by `[local]`, and the generator's learning rate stays constant.
 
-The authors' weights for MNIST are g_a = g_b = 10 with B' = B = 32, at a learning rate of 0.01. At our 0.05 an
-mlp gains nothing by them, and some runs of lenet stay at chance; B' = 32 at our B = 10 makes g_a 3.2 times as
-large, and the mlp stays there for ten rounds. So g_a = g_b = 1 by default, and B' is the batch, which
-makes B' / B = 1. To fade by 0.98 is the authors'. What was measured is in docs/methods/fedgen.md.
+The authors' weights for MNIST are g_a = g_b = 10 with B' = B = 32, at a learning rate of 0.01. At our 0.05
+an mlp gains nothing from them, and some runs of lenet stay at chance level; B' = 32 with our B = 10 makes
+g_a 3.2 times as large, and the mlp stays at chance level for ten rounds. So the default is g_a = g_b = 1,
+and B' is the batch size, which makes B' / B = 1. The decay of 0.98 is the authors'. The measurements are in
+docs/methods/fedgen.md.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ from shoal.terms.generated import Generated
 
 
 class FedGenState(NamedTuple):
-    """What the server remembers."""
+    """The server state."""
 
     averaged: Averaged
     generator: Weights
     adam: Adam
-    learned: Tensor  # [classes] bool: what the generator was trained on
+    learned: Tensor  # [classes] bool: the classes that the generator was trained on
     head: tuple[str, ...]  # the names of the last layer's parameters
 
     @property
@@ -78,7 +79,7 @@ class FedGenState(NamedTuple):
 
 
 class FedGenMessage(NamedTuple):
-    """What a client is sent."""
+    """The message to a client."""
 
     model: Weights
     generator: Weights
@@ -86,14 +87,14 @@ class FedGenMessage(NamedTuple):
 
 
 class FedGenReply(NamedTuple):
-    """What a client returns."""
+    """The payload of a client's reply."""
 
     update: Weights
     label_counts: Tensor  # [classes] int64
 
 
 class Teacher(NamedTuple):
-    """What the generator learns from one client."""
+    """One client's last layer and label counts, for the training of the generator."""
 
     client: int
     head: dict[str, Tensor]
@@ -101,7 +102,7 @@ class Teacher(NamedTuple):
 
 
 class FedGenAcc(NamedTuple):
-    """The fold."""
+    """The accumulator."""
 
     average: Acc
     names: tuple[str, ...]
@@ -110,23 +111,23 @@ class FedGenAcc(NamedTuple):
 
 @dataclass(frozen=True)
 class FedGen(AveragingMethod):
-    """Distils the clients' models into a generator of features, and that into the clients."""
+    """Trains a generator of features from the clients' models, and clients with its features."""
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
     terms: tuple[Term, ...] = ()
     aggregator: Aggregator = field(default_factory=Mean)
     server: ServerOptimizer = field(default_factory=ServerSgd)
-    g_a: float = 1.0  # of the generated features
-    g_b: float = 1.0  # of agreement with them
-    decay: float = 0.98  # of both, a round
+    g_a: float = 1.0  # weight of the loss on generated features
+    g_b: float = 1.0  # weight of the agreement with them
+    decay: float = 0.98  # of both weights, per round
     hidden: int = 256  # width of the generator
-    noise: int = 32  # numbers that it makes a feature from
-    draws: int | None = None  # generated features a step; by default as many as a batch holds, the server 32
-    steps: int = 50  # of the generator, a round
+    noise: int = 32  # size of its noise input
+    draws: int | None = None  # generated features per step; by default the batch size, 32 at the server
+    steps: int = 50  # of the generator, per round
     generator_lr: float = 3e-4
-    generator_decay: float = 0.01  # times its weights is added to its gradients
-    eta: float = 1.0  # of diversity
+    generator_decay: float = 0.01  # weight decay of the generator
+    eta: float = 1.0  # weight of the diversity loss
 
     def __post_init__(self) -> None:
         for name in ("g_a", "g_b", "generator_decay", "eta"):
@@ -195,7 +196,7 @@ class FedGen(AveragingMethod):
     def taught(
         self, task: Task, state: FedGenState, heads: dict[str, Tensor], counts: Tensor, key: Key
     ) -> tuple[FedGenState, Metrics]:
-        """The state with a generator that has learned from the clients' last layers, stacked in `heads`."""
+        """The state with the generator trained on the clients' last layers, stacked in `heads`."""
         classes = (counts.max(0).values > 1).nonzero()[:, 0]
         if not len(classes):
             return state, {}
@@ -233,7 +234,7 @@ class FedGen(AveragingMethod):
         draws = min(self.local.batch, data.count)
         if self.draws is not None:
             draws, g_a = self.draws, g_a * self.draws / self.local.batch
-        generator = tree_map(torch.clone, message.generator)  # for the bits: see `descent.train`
+        generator = tree_map(torch.clone, message.generator)  # for equal bits: see `descent.train`
         term = Generated(generator, message.learned, g_a, g_b, draws, self.noise)
         trained = yield Start(message.model, (*self.terms, term))
         payload = FedGenReply(trained.update(message.model), data.label_counts)

@@ -1,20 +1,20 @@
-"""FedMut: every client is sent another mutation of the global model, half of them forward, half backward.
+"""FedMut: every client gets a different mutation of the global model, half of them forward, half backward.
 
 Hu, Cao, Li, Liu, Wei, Chen: FedMut: Generalized Federated Learning via Stochastic Mutation, AAAI 2024.
 
     delta = w_r - w_{r-1}, the last step of the global model
     c_r = acc (1 - min(r / bound, 1))                                     -> `FedQP._acceleration`
-    for each tensor: the K models in random pairs, with v = +1 for one and v = -1 + c_r for the other
+        for each tensor: the K models in random pairs, with v = +1 for one and v = -1 + c_r for the other
                                                                           -> `parts.mutation.Mutation.draw`
     client j:  trains from w_r + alpha v_j delta                          -> `parts.mutation.Mutants`
     server:    w_{r+1} = mean of the trained models                       -> `aggregators.mean.Mean`
 
-It is FedQP whose coin never falls on projecting, p = 0. From round `bound` on the mutations of each tensor
-cancel: the mean of the models sent is the global model.
+It is FedQP without projections, p = 0. From round `bound` on, the mutations of each tensor cancel: the mean
+of the models sent is the global model.
 
-Departures: the authors' code mutates buffers too, which makes running variances negative; here they follow
-the aggregator. It counts rounds from 0 where c_r is computed, here the first mutation has r = 1. In an odd
-cohort the model that is not mutated goes to a random client.
+Departures: the authors' code also mutates buffers, which makes running variances negative; here buffers
+follow the aggregator. It counts rounds from 0 in c_r; here the first mutation has r = 1. In an odd cohort,
+a random client gets the model that is not mutated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shoal.solver.sgd import Sgd
 
 @dataclass(frozen=True)
 class FedMut(Recipe):
-    """Sends each client a mutated model, forward or backward along the last step."""
+    """Sends each client a model mutated forward or backward along the last step."""
 
     alpha: float = 4.0
     acc: float = 0.3
@@ -45,7 +45,7 @@ class FedMut(Recipe):
     server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
-        self.method()  # refuses bad values at once
+        self.method()  # checks the values
 
     def method(self) -> FedQP:
         """See `Recipe`."""

@@ -1,4 +1,4 @@
-"""FedAdam, FedYogi and FedAdagrad: FedAvg whose server has a step size for each coordinate.
+"""FedAdam, FedYogi and FedAdagrad: FedAvg with an adaptive optimizer at the server.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021,
 Algorithm 2.
@@ -10,11 +10,12 @@ Algorithm 2.
     FedAdagrad:  v <- v + D^2                                       -> `server.adaptive.ServerAdagrad`
     all three:   w <- w + lr m / (sqrt(v) + tau)                    -> `server.adaptive.Adaptive`
 
-D is the step that FedAvg would take: the mean of w_i - w. All is by coordinate.
+D is the step that FedAvg would take: the mean of w_i - w. Everything is per coordinate.
 
-Departures: Algorithm 2 averages uniformly; here, as in the paper's experiments, the mean is by samples unless
-`weights = "uniform"`. v starts at tau^2, where the paper asks for at least that. The paper tunes the server's
-learning rate to each task; 0.03 was chosen for 10 to 60 rounds of a small one. Buffers are FedAvg's means.
+Departures: Algorithm 2 averages uniformly; here, as in the paper's experiments, the mean is weighted by
+samples unless `weights = "uniform"`. v starts at tau^2, where the paper asks for at least that. The paper
+tunes the server's learning rate for each task; 0.03 was chosen for 10 to 60 rounds of a small one. Buffers
+are averaged as in FedAvg.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 from shoal.methods.recipe import recipe
 from shoal.server.adaptive import ServerAdagrad, ServerAdam, ServerYogi
 
-RENAMED = {"lr": "server_lr"}  # not to be taken for the clients'
+RENAMED = {"lr": "server_lr"}  # not to be confused with the clients' learning rate
 
 FedAdam = recipe("server", ServerAdam, renamed=RENAMED, name="FedAdam")
 FedYogi = recipe("server", ServerYogi, renamed=RENAMED, name="FedYogi")

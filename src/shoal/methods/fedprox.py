@@ -1,4 +1,4 @@
-"""FedProx: FedAvg with a spring between each client and the model that it was sent.
+"""FedProx: FedAvg with a proximal term that keeps clients close to the model that they were sent.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020,
 Algorithm 2.
@@ -6,9 +6,8 @@ Algorithm 2.
     client i:  w_i ~ argmin_w F_i(w) + (mu / 2) ||w - w_t||^2        -> `terms.proximal.Proximal`
 
 Departures: the paper samples clients in proportion to their samples and averages uniformly; here, as in its
-authors' code and in FedAvg, sampling is the selector's and averaging is by samples unless
-`weights = "uniform"`. The variable number of local epochs of slow devices belongs to the devices, not to
-this method.
+authors' code and in FedAvg, the selector samples, and the mean is weighted by samples unless
+`weights = "uniform"`. Fewer local epochs on slow devices are not part of this method.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from shoal.terms.proximal import Proximal
 
 @dataclass(frozen=True)
 class FedProx(Recipe):
-    """Keeps clients near the global model by a proximal term."""
+    """FedAvg with a proximal term that keeps clients close to the global model."""
 
     mu: float = 0.01
     local: Sgd = field(default_factory=Sgd)
@@ -36,7 +35,7 @@ class FedProx(Recipe):
     server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
-        Proximal(self.mu)  # refuses a bad mu at once
+        Proximal(self.mu)  # checks mu
 
     def method(self) -> FedAvg:
         """See `Recipe`."""

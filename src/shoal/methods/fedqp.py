@@ -1,4 +1,4 @@
-"""FedQP: every client is sent another mutation of the global model, bent towards where the model is going.
+"""FedQP: every client gets a different mutation of the global model, corrected towards its last step.
 
 Weng, Xia, Li, Hu, Chen: FedQP: Towards Accurate Federated Learning using Quadratic Programming Guided
 Mutation, SEKE 2024, Algorithm 1.
@@ -12,18 +12,19 @@ Mutation, SEKE 2024, Algorithm 1.
     client j:  trains from w_r + mut~_j                             (lines 19, 9) -> `Mutants`
     server:    w_{r+1} = mean of the trained models                 (line 11)   -> `aggregators.mean.Mean`
 
-A mutation is `along * delta` plus something orthogonal to delta, so its projection is `max(along, 0)`. With
-FedMut's mutations, half of them +alpha delta and half (-1 + c) alpha delta, the models sent lie around
+A mutation is `along * delta` plus a part orthogonal to delta, so its projection is `max(along, 0)`. With
+FedMut's mutations, half of them +alpha delta and half (-1 + c) alpha delta, the mean of the models sent is
 `w + m delta` with m = (alpha / 2) (p + c - p c)                                -> `effective_momentum`
 So FedQP is FedMut with momentum at the server, and like any momentum it needs m < 1.
 
-`p = "auto"` chooses p in each round so that m follows feedback and stays below 1  -> `adapted`
+`p = "auto"` adapts p in each round by feedback, and keeps m below 1                -> `adapted`
 
-Departures: line 19 adds the mutation to a client's model and forgets the tilde; the text and the authors'
+Departures: line 19 adds the mutation to a client's model and omits the tilde; the text and the authors'
 FedMut add the corrected one to the global model, and so do we. The linear term of eq. 3 is `mut~^T mut`.
-Step 4 of the text has delta's sign reversed. Eq. 2 allows right angles, though the text says acute. The paper
-gives neither alpha nor p. `mutation = "gaussian"` and `"mixed"`, `granularity = "module"` and `p = "auto"`
-are ours. Buffers are not mutated. Which model of an odd cohort stays as it is is drawn at random.
+Step 4 of the text has the wrong sign of delta. Eq. 2 allows right angles, though the text says acute. The
+paper gives neither alpha nor p. `mutation = "gaussian"` and `"mixed"`, `granularity = "module"` and
+`p = "auto"` are ours. Buffers are not mutated. In an odd cohort, a random client gets the model that is not
+mutated.
 """
 
 from __future__ import annotations
@@ -62,18 +63,18 @@ from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
 
-FIRST, LARGEST = 0.5, 0.85  # where the momentum of p = "auto" starts, and what it never exceeds
-NEUTRAL = 0.05  # the cosine at which it stays
-RISE, FALL = 0.05, 0.1  # how fast it follows a larger cosine, and a smaller one
+FIRST, LARGEST = 0.5, 0.85  # initial value and upper limit of the momentum of p = "auto"
+NEUTRAL = 0.05  # the cosine at which it stays the same
+RISE, FALL = 0.05, 0.1  # how fast it follows larger and smaller cosines
 
 
 class FedQPState(NamedTuple):
-    """What the server remembers."""
+    """The server state."""
 
     averaged: Averaged
-    before: Params  # the parameters before the last step; delta is the difference
-    norms: tuple[float, ...]  # of delta, by layer
-    momentum: float  # that p = "auto" aims at
+    before: Params  # the parameters before the last step; delta is their change
+    norms: tuple[float, ...]  # of delta, per layer
+    momentum: float  # the target of p = "auto"
 
     @property
     def model(self) -> Weights:
@@ -82,13 +83,13 @@ class FedQPState(NamedTuple):
 
 
 class QpPlan(NamedTuple):
-    """What is sent in a round."""
+    """The mutations of a round."""
 
     mutations: Mutations
-    momentum: float  # the mean of `along` that is to be expected
+    momentum: float  # the expected mean of `along`
 
     def metrics(self, norms: np.ndarray) -> Metrics:
-        """What rounds.jsonl says of it."""
+        """The metrics for rounds.jsonl."""
         return {
             "active_share": float(self.mutations.active.mean()),
             "mutation_ratio": self._ratio(norms),
@@ -96,14 +97,14 @@ class QpPlan(NamedTuple):
         }
 
     def push(self, acc: FedQPAcc) -> np.ndarray:
-        """[layers]: the mean of `along` over the replies, by their weights."""
+        """[layers]: the mean of `along` over the replies, with their weights."""
         places = [acc.cohort.ids.index(client) for client in acc.weights]
         weights = np.array(list(acc.weights.values()))
         total: np.ndarray = weights @ self.mutations.along[places] / weights.sum()
         return total
 
     def _ratio(self, norms: np.ndarray) -> float | None:
-        """The mean |mutation| / |delta|; None where the last step is no number."""
+        """The mean |mutation| / |delta|; None if the last step is not finite."""
         step = float(np.sqrt(norms @ norms))
         if not 0 < step < math.inf:
             return None if step else 0.0
@@ -112,7 +113,7 @@ class QpPlan(NamedTuple):
 
 
 class FedQPAcc(NamedTuple):
-    """The fold."""
+    """The accumulator."""
 
     average: Acc
     cohort: Cohort
@@ -121,7 +122,7 @@ class FedQPAcc(NamedTuple):
 
 @dataclass(frozen=True)
 class FedQP(AveragingMethod):
-    """Sends each client a mutated model; mutations against the last step are projected away at random."""
+    """Sends each client a mutated model; mutations against the last step are projected with probability p."""
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
@@ -144,7 +145,7 @@ class FedQP(AveragingMethod):
         if self.bound < 1:
             raise SpecError(f"bound must be at least 1, got {self.bound}; for no acceleration use acc = 0")
         if self.p != "auto" and not 0 <= self.p <= 1:
-            raise SpecError(f'p must be in [0, 1], got {self.p:g}; "auto" finds one')
+            raise SpecError(f'p must be in [0, 1], got {self.p:g}; "auto" adapts it')
         if not 0 <= self.sigma < math.inf:
             raise SpecError(f"sigma must be >= 0, got {self.sigma:g}; 0.5 is usual")
 
@@ -156,8 +157,8 @@ class FedQP(AveragingMethod):
         _, momentum = self._odds(state, 2, 1)
         if momentum >= 1:
             warnings.warn(
-                f"the effective momentum (alpha / 2) (p + c - p c) is {momentum:.3g}, and from 1 on training "
-                "does not converge; use a smaller alpha, p or acc",
+                f"the effective momentum (alpha / 2) (p + c - p c) is {momentum:.3g}; at 1 or more training "
+                "does not converge: use a smaller alpha, p or acc",
                 stacklevel=2,
             )
         return state
@@ -202,7 +203,7 @@ class FedQP(AveragingMethod):
         return after, {**metrics, **plan.metrics(norms)}
 
     def _plan(self, state: FedQPState, cohort: Cohort, moment: Moment) -> QpPlan:
-        """The mutations of a round: the same whenever it is asked for."""
+        """The mutations of a round; always the same for the same arguments."""
         key, clients = moment.key.fold("mutations"), len(cohort.ids)
         p, momentum = self._odds(state, clients, moment.round)
         backward = self._acceleration(moment.round) - 1
@@ -211,7 +212,7 @@ class FedQP(AveragingMethod):
         return QpPlan(where_moved(projected(drawn, coins), np.array(state.norms)), momentum)
 
     def _odds(self, state: FedQPState, clients: int, round: int) -> tuple[float, float]:
-        """p, and the effective momentum that it leads to."""
+        """p, and the effective momentum that results."""
         c, paired = self._acceleration(round), clients // 2 * 2 / max(clients, 1)
         alpha = self.alpha * paired * self._shape.lean(self._sizes(state))
         p = probability(alpha, c, state.momentum) if self.p == "auto" else self.p
@@ -230,9 +231,9 @@ class FedQP(AveragingMethod):
 
 
 def project(mutation: Tensor, delta: Tensor) -> Tensor:
-    """The nearest to `mutation` of all that do not point against `delta`: `<x, delta> >= 0`.
+    """The vector nearest to `mutation` with `<x, delta> >= 0`.
 
-    What cancels to within rounding is 0.
+    Results within rounding error of 0 are 0.
     """
     largest = delta.abs().max() if delta.numel() else delta.sum()
     if largest == 0:
@@ -247,12 +248,12 @@ def project(mutation: Tensor, delta: Tensor) -> Tensor:
 
 
 def effective_momentum(alpha: float, p: float, c: float) -> float:
-    """How many deltas the models sent lie ahead of the global one, in the mean that is to be expected."""
+    """The expected distance of the models sent from the global one, in multiples of delta."""
     return alpha / 2 * (p + c - p * c)
 
 
 def probability(alpha: float, c: float, momentum: float) -> float:
-    """The p whose effective momentum comes nearest to the given one."""
+    """The p whose effective momentum is closest to the given one."""
     if alpha == 0 or c == 1:
         return 0.0
     return min(max((2 * momentum / alpha - c) / (1 - c), 0.0), 1.0)
@@ -261,9 +262,9 @@ def probability(alpha: float, c: float, momentum: float) -> float:
 def adapted(momentum: float, cosine: float) -> float:
     """The next momentum of `p = "auto"`.
 
-    `cosine` is between what clients added to the models they were sent and the step that these were pushed
-    along. Where it is large, the way goes on, and a longer push would have been better; where it is small or
-    negative, they walked back or about, and it was too long.
+    `cosine` is between the clients' mean update and the direction in which their models were pushed. If it is
+    large, clients continued in that direction, and a longer push would have been better; if it is small or
+    negative, they moved back, and the push was too long.
     """
     gain = RISE if cosine > NEUTRAL else FALL
     return min(max(momentum + gain * (cosine - NEUTRAL), 0.0), LARGEST)

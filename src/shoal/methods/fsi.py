@@ -1,4 +1,4 @@
-"""Federated Swarm Intelligence: the server tries parameters, clients return nothing but losses.
+"""Federated Swarm Intelligence: the server proposes parameters, clients return only their losses.
 
 Zeng: Self-adaptive Federated Swarm Intelligence, Algorithms 1 and 2.
 
@@ -13,12 +13,12 @@ g is the best particle, r1 in [0, 1) and r2 in [-1, 1) are drawn for each coordi
 lines 8-14 and 22-26 are `kernels.swarm.advance`. The ten problems of one-versus-all logistic regression are
 independent, each with its own alpha and g, and advance in the same exchange.
 
-Departures: the losses of line 3 are known from lines 17-21 of the epoch before, so an epoch is one exchange
-and not two, with the same trajectory. The weight l_j / J of the paper is 1 for sums (its losses are means);
-only comparisons matter. "Several steps" are `patience` epochs, counted as the author's code does: a success
-does not set them back (`reset_on_success` does). Particles start in [0, `initial_range`), the author's in
-[0, 1). The cross-entropy is exact; with `loss = "paper"` 0.001 is added to every probability, as in the
-author's code. A velocity beyond the largest number becomes 0, and the step size stops there.
+Departures: the losses of line 3 are known from lines 17-21 of the previous epoch, so an epoch is one
+exchange instead of two, with the same trajectory. The weight l_j / J of the paper is 1 for sums (its losses
+are means); only comparisons matter. "Several steps" are `patience` epochs, counted as in the author's code:
+a success does not reset the count (`reset_on_success` does). Particles start in [0, `initial_range`), the
+author's in [0, 1). The cross entropy is exact; with `loss = "paper"` 0.001 is added to every probability,
+as in the author's code. A velocity that overflows becomes 0, and the step size stops there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shoal.parts.swarm import FSI, Swarm, SwarmRule, SwarmState
 
 @dataclass(frozen=True)
 class Fsi(Swarm):
-    """A swarm of parameters with a self-adapting step size; clients return nothing but losses."""
+    """Swarm of parameter vectors with a self-adapting step size; clients return only losses."""
 
     epochs: int = 100
     particles: int = 20
@@ -56,12 +56,12 @@ class Fsi(Swarm):
                 raise SpecError(f"{name} must be in [0, 1], got {value:g}; the paper tries 0, 0.2, ..., 1")
         if self.mutation < 0:
             raise SpecError(
-                f"w1 + w2 must be at most 1, got {self.w1:g} + {self.w2:g}; what is missing to 1 is mutation"
+                f"w1 + w2 must be at most 1, got {self.w1:g} + {self.w2:g}; the rest up to 1 is mutation"
             )
         if not 0 < self.alpha < math.inf:
-            raise SpecError(f"alpha must be > 0, got {self.alpha:g}; it adapts itself, 0.001 is a start")
+            raise SpecError(f"alpha must be > 0, got {self.alpha:g}; use an initial value such as 0.001")
         if self.patience < 1:
-            raise SpecError(f"patience must be at least 1, got {self.patience}; the author takes 5 or 6")
+            raise SpecError(f"patience must be at least 1, got {self.patience}; the author uses 5 or 6")
         if self.alpha_max is not None and not self.alpha_max >= self.alpha:
             raise SpecError(
                 f"alpha_max must be at least alpha = {self.alpha:g}, got {self.alpha_max:g}; "
@@ -70,7 +70,7 @@ class Fsi(Swarm):
 
     @property
     def mutation(self) -> float:
-        """1 - w1 - w2: the weight of the random part; exactly 0 where only rounding is left of it."""
+        """1 - w1 - w2: the weight of the random part; exactly 0 if only a rounding error is left."""
         rest = 1 - (self.w1 + self.w2)
         return 0.0 if abs(rest) < 1e-12 else rest
 

@@ -1,8 +1,8 @@
-"""Local training: every client for itself. The lower bound that a federation has to beat.
+"""Local training: every client trains alone. The baseline that a federation has to beat.
 
-A client that takes part in a round trains its own model further on its own samples. Nothing travels in
-either direction. All clients start from the initial values that the other methods start from, so that the
-gain of federating is the difference to this method and nothing else.
+A client that takes part in a round continues to train its own model on its own samples. Nothing is sent in
+either direction. All clients start from the same initial weights as with other methods, so that the
+difference to this method is what federation gains.
 
 Departures: there is no paper to depart from.
 """
@@ -22,12 +22,12 @@ from shoal.solver.sgd import Sgd
 
 
 class Nothing(NamedTuple):
-    """An empty message, state, fold and payload."""
+    """An empty message, state, accumulator or payload."""
 
 
 @dataclass(frozen=True)
 class Local(Training):
-    """Training without exchange: every client keeps its own model."""
+    """Training without communication: every client keeps its own model."""
 
     local: Sgd = field(default_factory=Sgd)
     terms: tuple[Term, ...] = ()

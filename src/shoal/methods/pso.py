@@ -1,4 +1,4 @@
-"""Particle swarm optimisation: the classical swarm with personal bests, as FSI's baseline.
+"""Particle swarm optimisation: the classical swarm with personal bests, a baseline for FSI.
 
 Kennedy, Eberhart: Particle Swarm Optimization, ICNN 1995; with the inertia of Shi, Eberhart: A Modified
 Particle Swarm Optimizer, ICEC 1998, and the numbers of Clerc, Kennedy: The Particle Swarm - Explosion,
@@ -9,11 +9,11 @@ Stability, and Convergence in a Multidimensional Complex Space, IEEE Trans. Evol
     b_s <- x_s if that has the smaller loss
 
 b_s is the best point that particle s has found, g the best of these; r1 and r2 in [0, 1) are drawn for each
-coordinate of each particle. The server knows the losses as sums of the clients' (see `parts.swarm`): what is
-sent are the x_s, and what is remembered are the b_s.
+coordinate of each particle. The server knows the losses as sums over clients (see `parts.swarm`): it sends
+the x_s and keeps the b_s.
 
-Departures: particles start at rest, in [0, `initial_range`), as those of FSI do. A velocity beyond the
-largest number becomes 0, and a particle there is put back to its best.
+Departures: particles start at rest, in [0, `initial_range`), as in FSI. A velocity that overflows becomes
+0, and its particle returns to its best point.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shoal.parts.swarm import PSO, Swarm, SwarmRule
 
 @dataclass(frozen=True)
 class Pso(Swarm):
-    """The classical particle swarm; clients return nothing but losses."""
+    """Classical particle swarm optimisation; clients return only losses."""
 
     epochs: int = 100
     particles: int = 20

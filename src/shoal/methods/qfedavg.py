@@ -1,4 +1,4 @@
-"""q-FedAvg: clients whom the model serves badly count for more.
+"""q-FedAvg: fair federated learning, in which clients with a high loss get more weight.
 
 Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICLR 2020, Algorithm 2.
 
@@ -7,13 +7,13 @@ Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICL
                D_k = F_k^q G_k,   h_k = q F_k^(q-1) ||G_k||^2 + L F_k^q         -> `QFedAvg._h`
     server:    w <- w - sum_k D_k / sum_k h_k                                   -> `QFedAvg.finish`
 
-L is one over the learning rate. With q = 0 it is FedAvg with uniform weights; the larger q, the more alike
-the clients' losses become. h_k has the squared length of the update: the longer clients train, the smaller
-q must be, or the step is next to nothing. The authors use 0.001 to 5.
+L is one over the learning rate. With q = 0 it is FedAvg with uniform weights; a larger q makes the clients'
+losses more equal. h_k contains the squared length of the update: the longer clients train, the smaller q
+must be, or the step becomes tiny. The authors use 0.001 to 5.
 
-Departures: F_k has 1e-10 added, as in the authors' code. The server computes D_k and h_k from the update and
-F_k. Buffers are averaged with the weights F_k^q. The paper samples clients in proportion to their samples;
-here that is the selector's business.
+Departures: F_k has 1e-10 added, as in the authors' code. The server computes D_k and h_k from the update
+and F_k. Buffers are averaged with the weights F_k^q. The paper samples clients in proportion to their
+samples; here the selector decides.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
 
-TINY = 1e-10  # added to losses, so that their powers exist
+TINY = 1e-10  # added to losses, so that negative powers are finite
 
 
 class QFedAvgState(NamedTuple):
-    """What the server remembers."""
+    """The server state."""
 
     model: Weights
     server: Any
 
 
 class QFedAvgReply(NamedTuple):
-    """What a client returns."""
+    """The payload of a client's reply."""
 
     update: Weights
-    start_loss: Tensor  # [] float64: of the model that it was sent
+    start_loss: Tensor  # [] float64: of the model that was sent
 
 
 class QFedAvgAcc(NamedTuple):
-    """The fold: `mean` weighs updates by F_k^q."""
+    """The accumulator: `mean` weights updates by F_k^q."""
 
     mean: MeanAcc
     losses: Mapping[int, float]  # F_k by client
@@ -70,7 +70,7 @@ class QFedAvgAcc(NamedTuple):
 
 @dataclass(frozen=True)
 class QFedAvg(Training):
-    """Gives clients with a high loss more weight."""
+    """Fair averaging: gives clients with a high loss more weight."""
 
     q: float = 0.01
     local: Sgd = field(default_factory=Sgd)
@@ -128,7 +128,7 @@ class QFedAvg(Training):
         return QFedAvgState(model, kept), {"weights": weights}
 
     def _h(self, acc: QFedAvgAcc, client: int, smooth: float) -> float:
-        """h_k, as often as the client was drawn."""
+        """h_k, times the number of times that the client was drawn."""
         loss, length = acc.losses[client], smooth**2 * acc.squares[client]
         h: float = self.q * loss ** (self.q - 1) * length + smooth * loss**self.q
         return self._draws(acc, client) * h

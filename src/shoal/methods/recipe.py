@@ -1,4 +1,4 @@
-"""One recipe for all methods that are FedAvg with one slot filled by a part of the catalogue.
+"""Methods that are FedAvg with one slot filled by a part of the catalogue.
 
     krum = recipe("aggregator", Krum)        fedadam = recipe("server", ServerAdam)
 
@@ -27,12 +27,12 @@ def recipe(
     part: type,
     *,
     renamed: Mapping[str, str] | None = None,  # fields of the part that have another name in the method
-    defaults: Mapping[str, Any] | None = None,  # of fields of the part, where the paper has others
+    defaults: Mapping[str, Any] | None = None,  # of fields of the part, if the method's differ
     name: str = "",  # of the class; by default the part's
 ) -> type[Recipe]:
-    """The method that FedAvg with this part is. Assign it to a variable of its own name."""
+    """The method that is FedAvg with this part. Assign it to a variable with the name of the class."""
     new_names, hints = renamed or {}, typing.get_type_hints(part)
-    robust = issubclass(part, Aggregator)  # a number of samples is only a claim
+    robust = issubclass(part, Aggregator)  # it does not trust sample counts that clients report
     own = {new_names.get(f.name, f.name): f for f in dataclasses.fields(part) if f.init}
     fields: list[Any] = [
         (called, hints[f.name], _default(f, (defaults or {}).get(f.name))) for called, f in own.items()
@@ -55,7 +55,7 @@ def recipe(
     made: type[Recipe] = dataclasses.make_dataclass(
         name or part.__name__, fields, bases=(Recipe,), namespace=body, frozen=True
     )
-    made.__module__ = sys._getframe(1).f_globals["__name__"]  # where it will be found again
+    made.__module__ = sys._getframe(1).f_globals["__name__"]  # the module that will hold it, for pickling
     return made
 
 

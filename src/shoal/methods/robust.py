@@ -1,6 +1,6 @@
-"""Methods that are FedAvg with a robust aggregator in the place of the mean.
+"""Methods that are FedAvg with a robust aggregator instead of the mean.
 
-Each is the aggregator's own: `aggregators/krum.py` has Krum's paper and equations, and so on.
+Their papers and equations are in the files of the aggregators, such as `aggregators/krum.py`.
 
 Departures: see there.
 """

@@ -9,12 +9,12 @@ Learning, ICML 2020, Algorithm 1 with option II.
     server:    x <- x + eta_g mean(y_i - x)                          (line 16) -> `aggregators.averaging`
                c <- c + (|S| / N) mean(c_i+ - c_i)                   (line 17) -> `Scaffold.finish`
 
-A client keeps c_i as its memory, which is committed only with an accepted reply, so that `c = mean_i c_i`
-holds whatever gets lost.
+A client keeps c_i as its memory, which is stored only if its reply is accepted, so that `c = mean_i c_i`
+holds even if replies are lost.
 
 eta_g is the learning rate of the slot `server`.
 
-Departures: with local momentum rho the client has moved by more than K eta mean gradients; line 12 then
+Departures: with local momentum rho, a client moves by more than K eta times the mean gradient; line 12 then
 divides by eta K', K' = (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho). Buffers are averaged like parameters
 and have no control variates.
 """
@@ -44,7 +44,7 @@ from shoal.solver.sgd import Sgd
 
 
 class ScaffoldState(NamedTuple):
-    """What the server remembers."""
+    """The server state."""
 
     averaged: Averaged
     control: Control
@@ -56,21 +56,21 @@ class ScaffoldState(NamedTuple):
 
 
 class ScaffoldMessage(NamedTuple):
-    """What a client is sent."""
+    """The message to a client."""
 
     model: Weights
     control: Control
 
 
 class ScaffoldReply(NamedTuple):
-    """What a client returns."""
+    """The payload of a client's reply."""
 
     update: Weights
     control_change: Control
 
 
 class ScaffoldAcc(NamedTuple):
-    """The fold."""
+    """The accumulator."""
 
     average: Acc
     control: WeightedSum
@@ -79,7 +79,7 @@ class ScaffoldAcc(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaffold(AveragingMethod):
-    """Corrects client drift by control variates that clients and server keep."""
+    """Corrects client drift with control variates at the clients and the server."""
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
@@ -92,7 +92,7 @@ class Scaffold(AveragingMethod):
         check_training(self.local, self.terms, task)
         self.averaging.check(task, axes)
         if not axes.codec.transparent:
-            broken = "the server's control is no longer the mean of the clients'"
+            broken = "the server's control variate is no longer the mean of the clients'"
             warnings.warn(f"with a lossy codec {broken} in scaffold", stacklevel=2)
 
     def init(self, task: Task, key: Key) -> ScaffoldState:
@@ -146,5 +146,5 @@ class Scaffold(AveragingMethod):
 
 
 def effective_steps(steps: int, momentum: float) -> float:
-    """How many plain steps move as far as `steps` steps with momentum, under a constant gradient."""
+    """The number of plain steps that move as far as `steps` steps with momentum, for a constant gradient."""
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

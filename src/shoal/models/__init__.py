@@ -1,7 +1,7 @@
-"""The models, by the name that a spec gives them.
+"""The models, by name.
 
-A model is a function of one sample's shape and the number of classes (0 for a regression). It returns a
-plain `nn.Module` without randomness of its own, whose last layer is `fc`.
+A model is a function of the shape of one sample and the number of classes (0 for regression). It returns an
+`nn.Module` without randomness of its own, whose last layer is `fc`.
 """
 
 from collections.abc import Callable
@@ -27,6 +27,6 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "vgg16": vgg16,
 }
 
-DEFAULT_LOSS: dict[str, LossName] = {"logistic_ova": "one_versus_all"}  # where the data alone does not tell
+DEFAULT_LOSS: dict[str, LossName] = {"logistic_ova": "one_versus_all"}  # others follow the data
 
 __all__ = ["DEFAULT_LOSS", "MODELS"]

@@ -1,4 +1,4 @@
-"""The small convolutional networks of the papers."""
+"""Small convolutional networks from the literature."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.models.shapes import image, outputs
 
 
 def lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """LeNet-like: two 5x5 convolutions, three linear layers (62,006 parameters on CIFAR-10)."""
+    """LeNet: two 5x5 convolutions, three linear layers (62,006 parameters on CIFAR-10)."""
     channels, height, width = image("lenet", shape, min_side=16)
     flat = 16 * _lenet_side(height) * _lenet_side(width)
     return chain(
@@ -33,7 +33,7 @@ def _lenet_side(side: int) -> int:
 
 
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """McMahan's CNN: two padded 5x5 convolutions, 512 hidden units (1,663,370 parameters on MNIST)."""
+    """CNN of McMahan et al.: two 5x5 convolutions, 512 hidden units (1,663,370 parameters on MNIST)."""
     channels, height, width = image("cnn", shape, min_side=4)
     return chain(
         conv1=nn.Conv2d(channels, 32, 5, padding=2),
@@ -72,7 +72,7 @@ def cnn_pfl(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def cnn6(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """SITUA-CQ's six-layer CNN with dropout (1,341,226 parameters on CIFAR-10)."""
+    """The six-layer CNN of SITUA-CQ, with dropout (1,341,226 parameters on CIFAR-10)."""
     channels, height, width = image("cnn6", shape, min_side=8)
     return chain(
         conv1=nn.Conv2d(channels, 32, 3, padding=1),

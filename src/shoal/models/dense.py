@@ -1,4 +1,4 @@
-"""Models for samples of any shape: they see a flat vector. The last layer is `fc`, as everywhere."""
+"""Models for samples of any shape, which they flatten. As in all models, the last layer is `fc`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def linear(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def logistic_ova(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """One logistic head for each class, one class versus all others."""
+    """One logistic regression per class: one versus all."""
     if classes == 0:
         raise SpecError("logistic_ova needs classes, got a regression (classes = 0); use linear or mlp")
     wide = outputs("logistic_ova", classes)
@@ -23,7 +23,7 @@ def logistic_ova(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def mlp(shape: tuple[int, ...], classes: int, *, hidden: int = 200) -> nn.Module:
-    """Two hidden layers with ReLU (784-200-200-10 on MNIST)."""
+    """Multilayer perceptron with two hidden ReLU layers (784-200-200-10 on MNIST)."""
     if hidden < 1:
         raise SpecError(f"mlp needs hidden >= 1, got {hidden}; for no hidden layer use linear")
     return chain(

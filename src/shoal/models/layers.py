@@ -1,4 +1,4 @@
-"""Layers whose randomness is an argument, and questions about the layers of any module."""
+"""Dropout whose randomness is an argument, and functions that inspect the layers of a module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 _RANDOM = (
-    nn.Dropout,  # only its subclasses get this far: the class itself is replaced
+    nn.Dropout,  # only subclasses are found here: the class itself is replaced before
     nn.Dropout1d,
     nn.Dropout2d,
     nn.Dropout3d,
@@ -29,14 +29,14 @@ _RANDOM = (
     nn.FractionalMaxPool2d,
     nn.FractionalMaxPool3d,
 )
-_RANDOM_IF_DROPPING = (nn.RNNBase, nn.MultiheadAttention)  # their dropout is a number, not a module
+_RANDOM_IF_DROPPING = (nn.RNNBase, nn.MultiheadAttention)  # their dropout is an argument, not a module
 
 
 class Dropout(nn.Module):
-    """Dropout whose uniform random numbers are given, as the buffer `noise` of the input's shape.
+    """Dropout whose uniform random numbers are passed in, as the buffer `noise` of the input's shape.
 
-    torch's own draws them from the global generator: clients could then neither run side by side under
-    `vmap` nor give the same numbers on every engine.
+    torch's version draws from the global generator, so that results would depend on the order in which
+    clients run.
     """
 
     noise: Tensor
@@ -44,16 +44,16 @@ class Dropout(nn.Module):
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
         if not 0 <= p < 1:
-            raise SpecError(f"dropout needs p in [0, 1), got {p}; to drop everything leave the layer out")
+            raise SpecError(f"dropout needs p in [0, 1), got {p}; values near 1 drop almost everything")
         self.p = p
-        # Not persistent: noise is no part of a model, so it is neither saved, sent nor averaged.
+        # Not persistent: noise is not part of the model, so it is neither saved, sent nor averaged.
         self.register_buffer("noise", torch.empty(0), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` with a share `p` of its entries set to 0 and the others scaled up; in eval mode `x` itself."""
+        """`x` with a share `p` of its entries set to 0 and the others scaled up; in evaluation mode `x`."""
         if not self.training or x.numel() == 0:
             return x
-        if self.noise.shape != x.shape:  # broadcasting would drop whole rows or channels unnoticed
+        if self.noise.shape != x.shape:  # broadcasting would silently drop whole rows or channels
             raise RuntimeError(
                 f"dropout in training mode needs noise of shape {tuple(x.shape)}, "
                 f"got {tuple(self.noise.shape)}; draw uniform numbers for every name in "
@@ -62,21 +62,21 @@ class Dropout(nn.Module):
         return x * ((self.noise >= self.p).to(x.dtype) * (1 / (1 - self.p)))
 
     def extra_repr(self) -> str:
-        """What `print` shows."""
+        """See `nn.Module`."""
         return f"p={self.p}"
 
 
 def dropouts(module: nn.Module) -> dict[str, Dropout]:
-    """Our dropout layers by qualified name."""
+    """The `Dropout` layers, by qualified name."""
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, Dropout)}
 
 
 def noise_shapes(
     module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
 ) -> dict[str, tuple[int, ...]]:
-    """Full name of each noise buffer -> shape of one sample's activation there, found by a dry pass.
+    """The name of each noise buffer, and the shape of its activation for one sample, found by a dry run.
 
-    `shape` and `dtype` are those of one sample. The module is left as it was.
+    `shape` and `dtype` are those of one sample. The module is not changed.
     """
     layers = dropouts(module)
     if not layers:
@@ -88,9 +88,9 @@ def noise_shapes(
 
 
 def last_linear(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> str | None:
-    """The linear layer whose outputs are the model's own, as its parameters' names begin, by a dry pass.
+    """The name prefix of the linear layer that the model ends in, found by a dry run.
 
-    "fc." for a last layer fc; None for a model that ends in something else.
+    "fc." for a last layer fc; None if the model does not end in a linear layer.
     """
     layers = {name: part for name, part in module.named_modules() if type(part) is nn.Linear}
     made: dict[str, Tensor] = {}
@@ -106,7 +106,7 @@ def _keep(made: dict[str, Tensor], name: str, layer: nn.Module, args: tuple[Any,
 def _dry_pass(
     module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, hooks: Sequence[RemovableHandle]
 ) -> Any:
-    """What the module gives for samples of zeros. It is left as it was, without the hooks."""
+    """The outputs of the module for samples of zeros. Removes the hooks and leaves the module unchanged."""
     modes = [(part, part.training) for part in module.modules()]
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     try:
@@ -117,11 +117,11 @@ def _dry_pass(
     finally:
         for hook in hooks:
             hook.remove()
-        for part, mode in modes:  # part by part: a user may have frozen some of them in eval mode
+        for part, mode in modes:  # one by one: a user may have put some of them into eval mode
             part.training = mode
 
 
-_DRY_ROWS = 2  # not 1, which could not be told from an axis of length 1 that is no batch axis
+_DRY_ROWS = 2  # not 1, which could be confused with another axis of length 1
 
 
 def _note(
@@ -129,28 +129,28 @@ def _note(
 ) -> None:
     where = f"{name}.noise" if name else "noise"
     if where in found:
-        raise SpecError(f"dropout {name!r} is applied twice in one pass; give each place its own layer")
+        raise SpecError(f"dropout {name!r} is used twice in one pass; use a separate layer for each place")
     if out.dim() == 0 or out.shape[0] != _DRY_ROWS:
         raise SpecError(
-            f"dropout {name!r} sees {tuple(out.shape)} for {_DRY_ROWS} samples; "
-            "put it where the first axis is the batch"
+            f"dropout {name!r} gets {tuple(out.shape)} for {_DRY_ROWS} samples; "
+            "use it where the first axis is the batch"
         )
     found[where] = tuple(out.shape[1:])
 
 
 def own_dropout(module: nn.Module) -> nn.Module:
-    """Replace every `nn.Dropout` inside `module` by ours, in place; refuse other layers that draw numbers.
+    """Replace every `nn.Dropout` in `module` by `Dropout`, in place; refuse other random layers.
 
-    Use the returned module: it is another one where `module` is itself an `nn.Dropout`. Calls of
-    `torch.nn.functional.dropout` in a forward pass cannot be seen from here.
+    Use the returned module: it is a new one if `module` is itself an `nn.Dropout`. Calls of
+    `torch.nn.functional.dropout` in a forward pass cannot be detected.
     """
-    # Duplicates too: one layer registered under two names is used in two places, which need two noises.
+    # Duplicates too: a layer registered under two names is used in two places, which need separate noise.
     parts = list(module.named_modules(remove_duplicate=False))
     for name, part in parts:
         if _draws(part):
             raise SpecError(
                 f"{name or 'the model'} is a {type(part).__name__}, which draws from torch's global "
-                "generator; use nn.Dropout or shoal.models.layers.Dropout in its place"
+                "generator; use nn.Dropout or shoal.models.layers.Dropout instead"
             )
     for name, part in parts:
         if type(part) is not nn.Dropout:
@@ -170,7 +170,7 @@ def _draws(part: nn.Module) -> bool:
 
 
 def batch_norms(module: nn.Module) -> tuple[str, ...]:
-    """Qualified names of the layers whose statistics come from the batch, told by type, not by name."""
+    """Names of the layers that normalise with batch statistics, found by type."""
     return tuple(name for name, part in module.named_modules() if _mixes_samples(part))
 
 
@@ -179,7 +179,7 @@ def _mixes_samples(part: nn.Module) -> bool:
 
 
 def norm2d(kind: Norm, channels: int) -> nn.Module:
-    """A norm over the maps of an image model; `none` keeps the place, so that layer names stay the same."""
+    """A normalisation layer for image models; `none` is an identity, so that layer names stay the same."""
     if kind not in _NORM_LAYERS:
         raise SpecError(f"norm must be one of {', '.join(_NORM_LAYERS)}, got {kind!r}")
     return _NORM_LAYERS[kind](channels)
@@ -201,5 +201,5 @@ _NORM_LAYERS: dict[str, Callable[[int], nn.Module]] = {
 
 
 def chain(**layers: nn.Module) -> nn.Sequential:
-    """Named layers, one after another."""
+    """`nn.Sequential` with named layers."""
     return nn.Sequential(OrderedDict(layers))

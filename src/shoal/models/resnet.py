@@ -1,6 +1,6 @@
-"""ResNet-18, with the stem for small images and the one for large. Layers are named as in torchvision.
+"""ResNet-18 with a stem for small or for large images. Layers are named as in torchvision.
 
-The convolutions have no bias whatever the norm, so that every norm leaves their names and sizes alone.
+Convolutions have no bias with any norm, so that the norm does not change their names and sizes.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from shoal.models.shapes import image, outputs
 
 
 def resnet18(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch") -> nn.Module:
-    """ResNet-18 for small images: 3x3 stem, no first pool (11,173,962 parameters at 10 classes)."""
+    """ResNet-18 for small images: 3x3 stem, no max pooling (11,173,962 parameters at 10 classes)."""
     channels, _, _ = image("resnet18", shape, min_side=1)
     stem = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
     return _resnet18(stem, nn.Identity(), norm, outputs("resnet18", classes))
 
 
 def resnet18_imagenet(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch") -> nn.Module:
-    """ResNet-18 for large images: 7x7 stem of stride 2, max pool (11,181,642 parameters at 10 classes)."""
+    """ResNet-18 for large images: 7x7 stem of stride 2, max pooling (11,181,642 parameters at 10 classes)."""
     channels, _, _ = image("resnet18_imagenet", shape, min_side=1)
     stem = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
     pool = nn.MaxPool2d(3, stride=2, padding=1)
@@ -27,7 +27,7 @@ def resnet18_imagenet(shape: tuple[int, ...], classes: int, *, norm: Norm = "bat
 
 
 class _Block(nn.Module):
-    """Two 3x3 convolutions beside a short cut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions with a skip connection: a 1x1 convolution if the shape changes."""
 
     def __init__(self, inner: int, outer: int, stride: int, norm: Norm) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from torch import nn
 from shoal.models.layers import Norm, chain, norm2d
 from shoal.models.shapes import image, outputs
 
-_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # width, convolutions; a pool after each stage
+_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # width, convolutions; pooling after each stage
 
 
 def vgg16(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch") -> nn.Module:
@@ -21,7 +21,7 @@ def vgg16(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch") -> nn.M
             layers[f"relu{stage}_{place}"] = nn.ReLU()
             channels = width
         layers[f"pool{stage}"] = nn.MaxPool2d(2)
-    layers["avgpool"] = nn.AdaptiveAvgPool2d(1)  # for images larger than 32 x 32, which leave more than one
+    layers["avgpool"] = nn.AdaptiveAvgPool2d(1)  # images larger than 32 x 32 have more than one pixel left
     layers["flatten"] = nn.Flatten()
     layers["fc"] = nn.Linear(channels, outputs("vgg16", classes))
     return chain(**layers)

@@ -1,1 +1,1 @@
-"""Small pieces that methods are made of."""
+"""Building blocks that methods share."""

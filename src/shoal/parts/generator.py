@@ -1,6 +1,6 @@
-"""A generator of features: from noise and a class to what enters a model's last layer for such a sample.
+"""A generator of features: from noise and a class to inputs of a model's last layer.
 
-One hidden layer with BatchNorm and ReLU, then a linear one. As everywhere, its weights are an argument.
+One hidden layer with BatchNorm and ReLU, then a linear layer. Its weights are always an argument.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal.terms.generated import one_hot
 
 
 def new_generator(noise: int, classes: int, hidden: int, width: int, key: Key) -> Weights:
-    """Initial weights, drawn from the key as torch's layers draw them."""
+    """Initial weights, drawn from the key with the distributions of torch's layers."""
     with key.seeded():
         layers = {"fc1": nn.Linear(noise + classes, hidden), "fc": nn.Linear(hidden, width)}
     params = {
@@ -34,13 +34,13 @@ def new_generator(noise: int, classes: int, hidden: int, width: int, key: Key) -
 
 
 def label_weights(counts: Tensor) -> Tensor:
-    """[clients, classes] float32: each client's share in each class, 0 in a class that nobody holds."""
+    """[clients, classes] float32: each client's share of the samples of each class; 0 if nobody has any."""
     held = counts.clamp(min=0).double()
     return (held / held.sum(0).clamp(min=1)).float()
 
 
 class Adam(NamedTuple):
-    """What Adam remembers."""
+    """The state of Adam."""
 
     first: Mapping[str, Tensor]
     second: Mapping[str, Tensor]
@@ -48,7 +48,7 @@ class Adam(NamedTuple):
 
     @classmethod
     def fresh(cls, params: Mapping[str, Tensor]) -> Adam:
-        """Before the first step."""
+        """The state before the first step."""
         return cls(zeros_like(params), zeros_like(params), 0)
 
 
@@ -64,7 +64,7 @@ def taught(
     lr: float,
     decay: float,
 ) -> tuple[Weights, Adam, Tensor]:
-    """The generator after some steps, what Adam remembers, and [steps, 2]: both losses before each step.
+    """Train the generator. Returns its weights, Adam's state, and [steps, 2]: both losses before each step.
 
     noise [steps, n, numbers], y [steps, n]; heads are the clients' last layers, [clients, classes, width]
     and [clients, classes].
@@ -99,7 +99,7 @@ def taught(
 
 
 def faded(weight: float, decay: float, round: int) -> float:
-    """The weight in a round, counted from 0; never below 1e-4, unless it was so from the start."""
+    """The weight in a round, counted from 0; at least 1e-4, unless it starts below."""
     return max(min(weight, FLOOR), weight * math.pow(decay, round))
 
 

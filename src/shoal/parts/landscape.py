@@ -1,8 +1,8 @@
-"""A client's loss as a function of the parameters: of many points at once, in float64.
+"""A client's loss as a function of the parameters: for many points at once, in float64.
 
 Points are [dimension, problems, particles], losses [problems, particles], summed over the samples. A linear
-regression is one problem; each head of a one-versus-all model is a problem of its own, whose vector is the
-head's weights and then its bias; the parameters of any other model are one long vector.
+regression is one problem; each head of a one-versus-all model is a separate problem, whose vector is the
+head's weights followed by its bias; the parameters of any other model are one vector.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from shoal.kernels.swarm import squares
 LossForm = Literal["stable", "paper"]
 Kind = Literal["quadratic", "logistic", "sampled"]
 
-_SAMPLES = 512  # that go through the model at once
-_ROOM = 2**22  # float64 numbers that parameters and activations of models side by side may take
-_WIDTH = 8  # times as many activations as inputs are expected
+_SAMPLES = 512  # samples per forward pass
+_ROOM = 2**22  # float64 numbers for the parameters and activations of models that are evaluated together
+_WIDTH = 8  # assumed ratio of activations to inputs
 
 
 class Landscape(ABC):
-    """The loss of one client."""
+    """The loss function of one client."""
 
     @abstractmethod
     def losses(self, points: Tensor) -> Tensor:
-        """[problems, particles] float64: summed over the client's samples; never a warning."""
+        """[problems, particles] float64: losses summed over the client's samples; never warns."""
 
 
 def kind_of(task: Task) -> Kind:
-    """What is known of the shape of the loss."""
+    """The form of the loss that the task allows."""
     linear = task.dense is not None and len(task.dense.sizes) == 2
     if linear and task.loss == "squared_error" and _heads(task) == 1:
         return "quadratic"
@@ -47,12 +47,12 @@ def kind_of(task: Task) -> Kind:
 
 
 def problems_of(task: Task) -> int:
-    """How many independent problems the model's parameters fall into."""
+    """The number of independent problems that the model's parameters consist of."""
     return _heads(task) if kind_of(task) == "logistic" else 1
 
 
 def landscape_of(task: Task, data: Data, loss: LossForm) -> Landscape:
-    """The client's loss; what depends on its samples alone is computed here, once."""
+    """The client's loss function; whatever depends only on its samples is computed here, once."""
     kind = kind_of(task)
     x, y = data.all
     if kind == "quadratic":
@@ -63,7 +63,7 @@ def landscape_of(task: Task, data: Data, loss: LossForm) -> Landscape:
 
 
 def triangle(x: Tensor, y: Tensor) -> np.ndarray:
-    """[d + 2, d + 2] float64: the R of a QR decomposition of [x 1 y], filled up with zeros."""
+    """[d + 2, d + 2] float64: the R of a QR decomposition of [x 1 y], padded with zeros."""
     flat = x.reshape(len(x), -1).double()
     columns = torch.cat([flat, torch.ones_like(flat[:, :1]), y[:, None].double()], 1)
     factor = torch.linalg.qr(columns, mode="r").R
@@ -73,9 +73,9 @@ def triangle(x: Tensor, y: Tensor) -> np.ndarray:
 
 
 class Quadratic(Landscape):
-    """Squared errors of a linear regression: |[x 1 y] (theta; -1)|^2 = |R (theta; -1)|^2.
+    """Squared error of a linear regression: |[x 1 y] (theta; -1)|^2 = |R (theta; -1)|^2.
 
-    Unlike the sums x'x and x'y, the triangular factor R keeps all digits, however close the fit.
+    Unlike x'x and x'y, the triangular factor R keeps full precision, however close the fit.
     """
 
     def __init__(self, factor: np.ndarray) -> None:
@@ -87,7 +87,7 @@ class Quadratic(Landscape):
 
 
 class Logistic(Landscape):
-    """Cross-entropies of linear models, one versus all."""
+    """Cross entropy of linear one-versus-all models."""
 
     def __init__(self, x: Tensor, labels: Tensor, shifted: bool) -> None:
         self._samples, self._shifted = grouped(x.numpy(), labels.numpy()), shifted
@@ -98,7 +98,7 @@ class Logistic(Landscape):
 
 
 class Sampled(Landscape):
-    """Any model: the task's own losses, summed over samples and heads."""
+    """Any model: the losses of the task, summed over samples and heads."""
 
     def __init__(self, task: Task, x: Tensor, y: Tensor) -> None:
         self._task, self._x, self._y = task, x, y
@@ -120,7 +120,7 @@ class Sampled(Landscape):
 
 
 def unpacked(vectors: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """The parameters in vectors [problems, dimension]: each problem holds its part of every parameter."""
+    """The parameters in vectors [problems, dimension]: each problem holds its slice of every parameter."""
     sizes = [math.prod(shape) // len(vectors) for shape in shapes.values()]
     pieces = torch.split(vectors, sizes, 1)
     return {name: piece.reshape(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}

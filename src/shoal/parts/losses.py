@@ -1,4 +1,4 @@
-"""What a client's own samples say of a model."""
+"""The loss of a model on a client's samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.core.types import Weights
 from shoal.kernels import forward
 from shoal.solver.compiled import parameter_vector
 
-CHUNK = 1000  # samples that go through the model at once
+CHUNK = 1000  # samples per forward pass
 
 
 def mean_loss(task: Task, weights: Weights, data: Data) -> Tensor:

@@ -1,12 +1,13 @@
-"""Mutations: models around the global one, another for each client.
+"""Mutations: a different model around the global one for each client.
 
-The last step of the global model, delta, sets their axis and their scale. Model j gets in layer L
+The last step of the global model, delta, determines their direction and scale. Model j is changed in layer
+L by
 
     mutation = along[j, L] * delta.L + across[j, L] * |delta.L| * g
 
-with g a random unit vector orthogonal to delta.L. So a mutation is two numbers, and what is decided about it,
-such as its projection on a half-space of delta, is a rule for two numbers; tensors are touched only when a
-client's model is made. Models come in pairs with opposite mutations. An odd one out is not mutated.
+with g a random unit vector orthogonal to delta.L. So a mutation is two numbers, and operations on it, such
+as the projection on a half-space of delta, work on two numbers; tensors are computed only when a client's
+model is needed. Models come in pairs with opposite mutations. In an odd cohort one model is not mutated.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from shoal.kernels import steps
 Kind = Literal["fedmut", "gaussian", "mixed"]
 Granularity = Literal["tensor", "module"]
 Params = Mapping[str, Tensor]
-Layers = tuple[tuple[str, ...], ...]  # the names of the tensors that are mutated as one
+Layers = tuple[tuple[str, ...], ...]  # the names of the tensors that are mutated together
 
 
 def layers(params: Params, granularity: Granularity) -> Layers:
-    """Each tensor for itself, or the tensors of a module together."""
+    """Each tensor on its own, or the tensors of a module together."""
     if granularity == "tensor":
         return tuple((name,) for name in params)
     return tuple(tuple(names) for _, names in groupby(params, lambda name: name.rpartition(".")[0]))
@@ -43,24 +44,24 @@ class Mutations(NamedTuple):
 
     along: np.ndarray  # float64
     across: np.ndarray  # float64
-    pair: np.ndarray  # int64: whose g it is; both members of a pair have the same
-    active: np.ndarray  # bool: whether the projection took something away
+    pair: np.ndarray  # int64: the pair that determines g; both members of a pair have the same g
+    active: np.ndarray  # bool: whether the projection changed it
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """What mutations look like before anything is decided about them."""
+    """How mutations are drawn, before any projection."""
 
     kind: Kind
     alpha: float
     sigma: float
 
     def draw(self, clients: int, sizes: Sequence[int], backward: float, key: Key) -> Mutations:
-        """Half of the clients forward by 1, half by `backward`, in each layer; in random order."""
+        """Draw mutations: half of the clients +1, half `backward`, in each layer; in random order."""
         paired, shape = clients // 2 * 2, (clients, len(sizes))
         member = np.full(shape, -1)
         members = np.tile(np.arange(paired), (len(sizes), 1))
-        order = key.fold("order").numpy().permutation(clients)[:paired]  # who is left over is random too
+        order = key.fold("order").numpy().permutation(clients)[:paired]  # the unpaired client is random
         member[order] = key.fold("signs").numpy().permuted(members, axis=1).T
         pair, sign = member // 2, np.where(member % 2 == 0, 1.0, -1.0) * (member >= 0)
         size = self.alpha * np.where(sign < 0, backward, sign)
@@ -73,7 +74,7 @@ class Mutation:
         return Mutations(along, across, pair, np.zeros(shape, bool))
 
     def lean(self, sizes: Sequence[int]) -> float:
-        """How much of a forward mutation is along delta, expected, in the mean over the layers."""
+        """The expected component of a forward mutation along delta, averaged over layers."""
         if self.kind != "gaussian":
             return 1.0
         gammas = [math.lgamma(n / 2) - math.lgamma((n + 1) / 2) for n in sizes]
@@ -81,7 +82,7 @@ class Mutation:
 
 
 def _cosines(pairs: int, sizes: Sequence[int], key: Key) -> np.ndarray:
-    """[pairs, layers]: between delta and a direction uniform on the sphere, turned to delta's side."""
+    """[pairs, layers]: cosines between delta and uniformly random directions in its half-space."""
     rng = key.numpy()
     first = rng.normal(size=(pairs, len(sizes))) ** 2
     others = rng.chisquare(np.maximum(np.array(sizes) - 1, 1), size=(pairs, len(sizes)))
@@ -89,20 +90,20 @@ def _cosines(pairs: int, sizes: Sequence[int], key: Key) -> np.ndarray:
 
 
 def projected(mutations: Mutations, chosen: np.ndarray) -> Mutations:
-    """With the chosen ones, [clients, layers], on the half-space `<mutation, delta> >= 0`."""
+    """The mutations with the chosen ones, [clients, layers], projected on `<mutation, delta> >= 0`."""
     active = chosen & (mutations.along < 0)
     return mutations._replace(along=np.where(active, 0.0, mutations.along), active=active)
 
 
 def where_moved(mutations: Mutations, norms: np.ndarray) -> Mutations:
-    """With none in layers whose delta is 0."""
+    """The mutations, set to zero in layers whose delta is 0."""
     moved = norms > 0
     along, across = mutations.along * moved, mutations.across * moved
     return Mutations(along, across, mutations.pair, mutations.active & moved)
 
 
 class Mutants(Sequence[Weights]):
-    """The mutated models, each made when asked for and not kept."""
+    """The mutated models, computed on access and not kept."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class Mutants(Sequence[Weights]):
         return self._model._replace(params=params)
 
     def _sideways(self, names: tuple[str, ...], along: float, across: float, pair: int) -> Params:
-        """`w + along * delta + across * g`, with g made orthogonal to delta by its inner product with it."""
+        """`w + along * delta + across * g`, with g made orthogonal to delta."""
         now = {name: self._model.params[name] for name in names}
         deltas = {name: difference(value, self._before[name]) for name, value in now.items()}
         drawn = {name: self._direction(pair, name, value) for name, value in now.items()}
@@ -180,7 +181,7 @@ def dot(first: Tensor, second: Tensor) -> float:
 
 
 def _plain(*tensors: Tensor) -> bool:
-    """Whether the compiled kernels take them."""
+    """Whether the compiled kernels support these tensors."""
     return all(t.dtype == torch.float32 and t.device.type == "cpu" and t.is_contiguous() for t in tensors)
 
 
@@ -189,14 +190,14 @@ def _flat(tensor: Tensor) -> np.ndarray:
 
 
 class Turn(NamedTuple):
-    """The last two steps of the global model, by layer: [layers] float64 each."""
+    """The last two steps of the global model, per layer: [layers] float64 each."""
 
     norms: np.ndarray  # of the last step
-    inner: np.ndarray  # of the last step and the one before
+    inner: np.ndarray  # inner products of the last step and the one before
 
     @classmethod
     def between(cls, parts: Layers, new: Params, now: Params, before: Params) -> Turn:
-        """`new - now`, and `now - before`."""
+        """From the steps `new - now` and `now - before`."""
         both = np.zeros((2, len(parts)))
         for index, names in enumerate(parts):
             for name in names:
@@ -204,9 +205,9 @@ class Turn(NamedTuple):
         return cls(np.sqrt(both[0]), both[1])
 
     def cosine(self, earlier: np.ndarray, push: np.ndarray) -> float | None:
-        """Between the step before, of norms `earlier`, and what is left of the last one without `push` of it.
+        """The cosine between the previous step, of norms `earlier`, and the last step minus `push` times it.
 
-        None if there was no such step, or the last one is no number.
+        None if there was no previous step, or the last one is not finite.
         """
         if not np.isfinite(self.norms).all():
             return None

@@ -1,12 +1,12 @@
-"""What swarm methods share: candidate parameters down, losses up, and all but the rule of motion.
+"""Swarm methods: the server sends candidate parameters, clients return losses.
 
-The server keeps particles and their losses. In an exchange it sends every particle's candidate, clients
-return how large their summed loss is there, and a particle becomes its candidate where that is less. Then
-the rule of motion makes the next candidates: one exchange an epoch.
+The server keeps particles and their losses. In an exchange it sends a candidate for every particle, clients
+return their summed losses at the candidates, and a particle moves to its candidate if that has the smaller
+loss. Then the update rule of the method makes the next candidates: one exchange per epoch.
 
-Losses are compared only if the same clients answered for both. When the cohort is another one than that
-of the remembered losses, the particles are sent beside the candidates; when a client drops out, nothing
-moves, and the next exchange sends both.
+Losses are compared only if they come from the same clients. If the cohort differs from the one of the stored
+losses, the particles are sent along with the candidates; if a client drops out, no particle moves, and the
+next exchange sends both.
 """
 
 from __future__ import annotations
@@ -56,31 +56,31 @@ LARGEST_SWARM = 2**30  # bytes of all particles
 
 
 class SwarmMessage(NamedTuple):
-    """What a client is sent."""
+    """The message to a client."""
 
     candidates: Tensor
-    positions: Tensor | tuple[()]  # the particles, if their losses are asked for too
+    positions: Tensor | tuple[()]  # the particles, if their losses are needed too
 
 
 class SwarmReply(NamedTuple):
-    """What a client returns: sums over its samples, [problems, particles] float64."""
+    """A client's reply: losses summed over its samples, [problems, particles] float64."""
 
     losses: Tensor  # of the candidates
     position_losses: Tensor | tuple[()]
 
 
 class SwarmAcc(NamedTuple):
-    """The fold."""
+    """The accumulator."""
 
     clients: tuple[int, ...]
     samples: float
     losses: Tensor  # [problems, particles] float64
-    position_losses: Tensor | None  # None: not asked for
+    position_losses: Tensor | None  # None: not needed
     nonfinite: tuple[int, ...]
 
 
 class Swarm(Method):
-    """Server and client of a swarm; a method adds its fields and its rule of motion."""
+    """The server and client of a swarm method; a subclass adds its fields and its update rule."""
 
     epochs: int
     particles: int
@@ -90,7 +90,7 @@ class Swarm(Method):
     @property
     @abstractmethod
     def rule(self) -> SwarmRule:
-        """How particles move."""
+        """The update rule of the particles."""
 
     @property
     def first_step(self) -> float:
@@ -98,9 +98,9 @@ class Swarm(Method):
         return 1.0
 
     def check_fields(self) -> None:
-        """Refuse values of the shared fields that make no sense."""
+        """Raise `SpecError` for invalid values of the shared fields."""
         if self.epochs < 1:
-            raise SpecError(f"epochs must be at least 1, got {self.epochs}; a round has as many exchanges")
+            raise SpecError(f"epochs must be at least 1, got {self.epochs}; a round has that many exchanges")
         if self.particles < 2:
             raise SpecError(f"particles must be at least 2, got {self.particles}; 20 to 30 are usual")
         if not 0 < self.initial_range < math.inf:
@@ -110,11 +110,11 @@ class Swarm(Method):
         """See `Method`."""
         if task.batch_norms or task.init(Key.from_seed(0)).buffers:
             raise SpecError(
-                "this method cannot learn a model with BatchNorm or other buffers, which only training sets; "
-                "use a model without, such as linear, logistic_ova or mlp"
+                "this method cannot train a model with BatchNorm or other buffers, which need gradients; "
+                "use a model without them, such as linear, logistic_ova or mlp"
             )
         if not axes.codec.transparent:
-            broken = "clients judge rounded candidates, and the server compares rounded losses"
+            broken = "clients evaluate rounded candidates, and the server compares rounded losses"
             warnings.warn(f"with a lossy codec {broken} in a swarm", stacklevel=2)
 
     # ---- server
@@ -130,7 +130,7 @@ class Swarm(Method):
             )
         if self.loss == "paper" and kind_of(task) != "logistic":
             raise SpecError(
-                'loss = "paper" is that of one-versus-all linear models (logistic_ova); use loss = "stable"'
+                'loss = "paper" is only for one-versus-all linear models (logistic_ova); use loss = "stable"'
             )
         problems = problems_of(task)
         shape = (parameters // problems, problems, self.particles)
@@ -151,11 +151,11 @@ class Swarm(Method):
         )
 
     def legs(self, state: SwarmState, cohort: Cohort, moment: Moment) -> tuple[Cohort, ...]:
-        """See `Method`. The very first exchange only finds out where the particles begin."""
+        """See `Method`. The very first exchange only evaluates the initial particles."""
         return (cohort,) * (self.epochs + (state.epoch == 0))
 
     def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
-        """See `Method`. A loss that is no number is counted as infinite."""
+        """See `Method`. Losses that are not finite are treated as infinite."""
         losses = Like(tuple(sent.candidates.shape[1:]), torch.float64, finite=False)
         return {"losses": losses, "position_losses": losses if isinstance(sent.positions, Tensor) else ()}
 
@@ -190,7 +190,7 @@ class Swarm(Method):
         known, new = state.losses, acc.losses
         if acc.position_losses is not None:
             known = acc.position_losses
-            new = torch.where(known.isfinite(), new, math.inf)  # nothing to compare with: rejected
+            new = torch.where(known.isfinite(), new, math.inf)  # no loss to compare with: rejected
             comparable = bool(known.isfinite().any(1).all())
         else:
             comparable = state.epoch == 0 or set(acc.clients) == set(state.clients)
@@ -230,14 +230,14 @@ class Swarm(Method):
         return Weights({name: value.clone() for name, value in params.items()}, {})
 
     def _metrics(self, state: SwarmState) -> Metrics:
-        """Means over the problems, and where there are several the loss of each; of a sample, all of them."""
+        """Mean losses per sample over the problems, and the loss of each problem if there are several."""
         best = state.losses.min(1).values / (state.samples or math.nan)
         metrics: dict[str, Any] = {"best_loss": float(best.mean()), **self.own_metrics(state)}
         metrics |= {"problem_losses": best.tolist()} if len(best) > 1 else {}
         return metrics | ({"nonfinite_from": list(state.nonfinite)} if state.nonfinite else {})
 
     def own_metrics(self, state: SwarmState) -> Metrics:
-        """What a method records besides the best loss."""
+        """Metrics of the method besides the best loss."""
         return {}
 
     # ---- client

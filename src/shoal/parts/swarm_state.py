@@ -1,4 +1,4 @@
-"""What a swarm's server remembers, and how it becomes the arrays of the kernels and back."""
+"""The server state of swarm methods, and its conversion to and from the kernels' arrays."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from shoal.solver.compiled import in_threads
 
 
 class SwarmState(NamedTuple):
-    """What the server remembers. Points are [dimension, problems, particles] float64."""
+    """The server state. Points are [dimension, problems, particles] float64."""
 
     particles: Tensor  # the points whose losses are known
     velocities: Tensor
-    candidates: Tensor  # the points that are sent next
-    losses: Tensor  # [problems, particles] float64, of the particles: sums over the samples of `clients`
+    candidates: Tensor  # the points to evaluate next
+    losses: Tensor  # [problems, particles] float64: of the particles, summed over the samples of `clients`
     step_sizes: Tensor  # [problems] float64
     fails: Tensor  # [problems] int64
-    epoch: int  # how often the swarm has moved
-    words: tuple[int, int]  # of the key of all random numbers
-    shapes: Mapping[str, tuple[int, ...]]  # the model's parameters
-    clients: tuple[int, ...]  # who gave the losses
-    samples: float  # that they have
-    nonfinite: tuple[int, ...]  # clients that ever sent a loss that is no number
+    epoch: int  # the number of moves so far
+    words: tuple[int, int]  # of the key for all random numbers
+    shapes: Mapping[str, tuple[int, ...]]  # of the model's parameters
+    clients: tuple[int, ...]  # the clients that the losses are from
+    samples: float  # their total number of samples
+    nonfinite: tuple[int, ...]  # clients that have sent a loss that is not finite
 
 
 def counted(losses: Tensor) -> Tensor:
-    """A loss that is no number, or no finite one, counts as infinite: its particle cannot win."""
+    """The losses with values that are not finite set to infinity, so that their particles cannot win."""
     return torch.where(losses.isfinite(), losses, math.inf)
 
 
 def judged(
     lands: list[Landscape], flock: Flock, strange: np.ndarray, counts: np.ndarray, threads: int
 ) -> np.ndarray:
-    """[problems, particles]: the candidates' losses, clients side by side in threads, summed in order."""
+    """[problems, particles]: the candidates' losses; clients run in threads, sums are in fixed order."""
     points, found = torch.from_numpy(flock.candidates), [torch.empty(0)] * len(lands)
 
     def some(first: int, last: int) -> None:
@@ -57,21 +57,21 @@ def judged(
 
 
 def noted(state: SwarmState, nonfinite: Sequence[int]) -> SwarmState:
-    """With more clients that sent a loss that is no number."""
+    """The state with more clients that have sent a loss that is not finite."""
     return state._replace(nonfinite=tuple(sorted({*state.nonfinite, *nonfinite})))
 
 
 def words_of(state: SwarmState) -> tuple[np.uint64, np.uint64]:
-    """The key of all random numbers, as kernels take it."""
+    """The key of all random numbers, in the form that the kernels take."""
     return np.uint64(state.words[0]), np.uint64(state.words[1])
 
 
 def copied(state: SwarmState) -> Flock:
-    """The arrays of the state, to be changed."""
+    """Copies of the state's arrays, to be changed in place."""
     return Flock(*(getattr(state, name).clone().numpy() for name in Flock._fields))
 
 
 def after(state: SwarmState, flock: Flock, epochs: int) -> SwarmState:
-    """The state with these arrays, so many epochs later."""
+    """The state with these arrays, after `epochs` more epochs."""
     arrays = {name: torch.from_numpy(value) for name, value in flock._asdict().items()}
     return SwarmState(**state._asdict() | arrays | {"epoch": state.epoch + epochs})

@@ -1,4 +1,4 @@
-"""What protects clients, by name."""
+"""The privacy mechanisms, by name."""
 
 from shoal.core.privacy import Privacy
 from shoal.privacy.gaussian import GaussianNoise

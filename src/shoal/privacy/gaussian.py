@@ -1,4 +1,4 @@
-"""GaussianNoise noise on everything that a client answers."""
+"""Gaussian noise on everything that a client sends."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from shoal.core.types import Reply
 
 @dataclass(frozen=True)
 class GaussianNoise(Privacy):
-    """Adds normal noise to every number of a reply's payload; small clients stay out.
+    """Adds Gaussian noise to every number that a client sends; clients with few samples do not take part.
 
-    The noise is not matched to a sensitivity, so it proves no (epsilon, delta): it blurs what repeated
-    questions would reveal.
+    The noise is not calibrated to a sensitivity, so there is no (epsilon, delta) guarantee: it only blurs
+    what repeated replies would reveal.
     """
 
     noise: float  # standard deviation
@@ -30,7 +30,7 @@ class GaussianNoise(Privacy):
         if not 0 <= self.noise < math.inf:
             raise SpecError(f"noise must be a standard deviation of at least 0, got {self.noise:g}")
         if self.min_samples < 0:
-            raise SpecError(f"min_samples must be at least 0 samples, got {self.min_samples}")
+            raise SpecError(f"min_samples must be at least 0, got {self.min_samples}")
 
     def protect(self, reply: Reply, key: Key) -> Reply:
         """See `Privacy`."""

@@ -1,4 +1,4 @@
-"""From a spec to a federation that can run."""
+"""Build a federation from a spec."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from shoal.spec import Spec, TaskSpec
 
 
 class Setup(NamedTuple):
-    """A federation, and what its numbers are judged and drawn by."""
+    """A federation, and the data that it is trained and evaluated on."""
 
-    spec: Spec  # with what was left open decided
+    spec: Spec  # with all automatic choices resolved
     federation: Federation
     dataset: Dataset
     shards: Shards
@@ -44,21 +44,21 @@ class Setup(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What a model must know of the samples that it will see: all that a server without data knows."""
+    """The properties of the samples that a model depends on; all that a server without data knows."""
 
     name: str  # of the data set
-    shape: tuple[int, ...]  # of one
+    shape: tuple[int, ...]  # of one sample
     dtype: torch.dtype
     classes: int
 
     @classmethod
     def of(cls, dataset: Dataset) -> Samples:
-        """Those of a data set."""
+        """The properties of a data set's samples."""
         return cls(dataset.name, dataset.shape, dataset.x_train.dtype, dataset.classes)
 
 
 def build(spec: Spec) -> Setup:
-    """A simulation: all clients, and the server, on this machine."""
+    """A simulation: the server and all clients on this machine."""
     dataset, shards = deal(spec)
     dataset = moved(dataset, spec.engine.device)
     population = _population(spec, shards)
@@ -70,7 +70,7 @@ def build(spec: Spec) -> Setup:
     attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
     engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), population)
-    own = replace(task, root=data.root)  # clients have a task without the server's samples
+    own = replace(task, root=data.root)  # the clients' task has no access to the server's samples
     federation = server_side(spec, own, engine, len(population))
     return Setup(spec, federation, dataset, shards, side)
 
@@ -78,7 +78,7 @@ def build(spec: Spec) -> Setup:
 def client_side(
     spec: Spec, task: Task, data: ClientData, attackers: frozenset[int] = frozenset()
 ) -> ClientSide:
-    """What a client needs: its data, and nobody else's."""
+    """The parts that a client needs; it has access to its own data only."""
     method = as_method(spec.method)
     _check_batch(task, method)
     return ClientSide(
@@ -97,7 +97,7 @@ def client_side(
 
 
 def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Federation:
-    """What a server needs: no data, unless its task has some of its own."""
+    """The parts that a server needs; it has no data, unless its task has root samples."""
     method = as_method(spec.method)
     method.check(task, Axes(spec.selector, spec.codec, population))
     remembers = method.remembers or spec.codec.remembers
@@ -106,12 +106,12 @@ def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Fede
 
 
 def _model_key(spec: Spec) -> Key:
-    """The key of initial values: server and clients draw the same."""
+    """The key of the initial weights; server and clients use the same."""
     return spec.seeds.key("model", spec.seed).fold("init")
 
 
 def _population(spec: Spec, shards: Shards) -> Population:
-    """The clients that can take part: all, or those that hold `privacy.min_samples`."""
+    """The clients that can take part: all, or those that hold at least `privacy.min_samples`."""
     everyone = range(len(shards))
     if spec.privacy is None or not spec.privacy.min_samples:
         return everyone
@@ -121,13 +121,13 @@ def _population(spec: Spec, shards: Shards) -> Population:
     if counts.max() < least:
         raise SpecError(
             f"privacy.min_samples = {least}, but no client holds more than {counts.max()} "
-            "samples; take a smaller number, or fewer clients"
+            "samples; choose a smaller value, or fewer clients"
         )
     return tuple(np.flatnonzero(counts >= least).tolist())
 
 
 def deal(spec: Spec) -> tuple[Dataset, Shards]:
-    """The data set, and who holds what of it."""
+    """The data set, and its partition among clients."""
     dataset = load_dataset(spec.task)
     try:
         key = spec.seeds.key("partition", spec.seed)
@@ -153,7 +153,7 @@ def as_method(entry: Method | Recipe) -> Method:
 
 
 def load_dataset(task: TaskSpec) -> Dataset:
-    """The data set, checked."""
+    """The data set, with its tensors checked."""
     loader = choose(DATASET, task.dataset, "task.dataset")
     dataset = _called(loader, "task.dataset", (), task.options)
     if not isinstance(dataset, Dataset):
@@ -166,7 +166,7 @@ def load_dataset(task: TaskSpec) -> Dataset:
 
 
 def make_task(spec: Spec, samples: Samples) -> Task:
-    """The model, fitted to the shapes of the samples, with the loss that suits both."""
+    """The model, built for the shape of the samples, with a matching loss."""
     builder, classes = choose(MODEL, spec.task.model, "task.model"), samples.classes
     build = partial(_module, builder, samples.shape, classes, spec.task.options)
     with _model_key(spec).seeded():
@@ -188,12 +188,12 @@ def make_task(spec: Spec, samples: Samples) -> Task:
 
 
 def _frozen(module: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:
-    """The parameters that are not trained: those that a pattern names, and those that need no gradient."""
+    """The parameters that are not trained: those that match a pattern, or do not require gradients."""
     named = dict(module.named_parameters())
     for pattern in patterns:
         if not fnmatch.filter(named, pattern):
             raise SpecError(
-                f"task.frozen = {pattern!r} names no parameter of the model; it has {', '.join(named)}"
+                f"task.frozen = {pattern!r} matches no parameter of the model, which has {', '.join(named)}"
             )
     frozen = {
         name: value.detach().clone()
@@ -201,7 +201,7 @@ def _frozen(module: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:
         if not value.requires_grad or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
     }
     if len(frozen) == len(named):
-        raise SpecError("task.frozen leaves nothing of the model to be trained; freeze fewer parameters")
+        raise SpecError("task.frozen leaves no parameter to train; freeze fewer parameters")
     return frozen
 
 
@@ -219,7 +219,7 @@ def _module(
 def _called(
     function: Callable[..., Any], path: str, given: tuple[Any, ...], options: Mapping[str, Any]
 ) -> Any:
-    """Call a data set's or a model's function, with those of the options that are its own."""
+    """Call the function of a data set or model with those options that it has arguments for."""
     mine = {name: options[name] for name in arguments(function) if name in options}
     try:
         inspect.signature(function).bind(*given, **mine)

@@ -1,4 +1,4 @@
-"""A run's directory: what is written where, whole or not at all."""
+"""A run's directory: its files, each written atomically."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path, spec: Spec) -> RunDirectory:
-        """A new directory for a run; refuses one that holds anything."""
+        """Create the directory of a new run; refuses one that is not empty."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             holds = "another run" if (path / SPEC).exists() else "other files"
-            cure = f"go on with `shoal resume {path}`, or " if (path / SPEC).exists() else ""
+            cure = f"continue it with `shoal resume {path}`, or " if (path / SPEC).exists() else ""
             raise SpecError(f"{path} already holds {holds}; {cure}choose another --out")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SpecError(f"{path} cannot be made: {error.strerror}; choose another --out") from None
+            raise SpecError(f"{path} cannot be created: {error.strerror}; choose another --out") from None
         write_whole(path / SPEC, dump_spec(spec).encode())
         write_whole(path / ROUNDS, b"")
         return cls(path)
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunDirectory, Spec]:
-        """The directory of a run that was begun."""
+        """Open the directory of an existing run."""
         if not (path / SPEC).exists():
             raise SpecError(f"{path} is not a run directory: it has no {SPEC}")
         return cls(path), load_spec(path / SPEC)
 
     @classmethod
     def reopen(cls, path: Path, spec: Spec) -> RunDirectory:
-        """The directory of a run of this spec that was begun; refuses one of another spec."""
+        """Open the directory of an existing run of this spec; refuses the run of another spec."""
         directory, found = cls.open(path)
         if _numbers_of(found) != _numbers_of(spec):
             raise SpecError(f"{path} holds a run of another spec; choose another --out")
@@ -69,40 +69,40 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end."""
+        """Whether the run is complete."""
         return (self.path / SUMMARY).exists()
 
     def remove(self) -> None:
-        """Undo `create`."""
+        """Delete a directory that `create` made."""
         for name in (SPEC, ROUNDS):
             (self.path / name).unlink()
         self.path.rmdir()
 
     def append_round(self, record: Mapping[str, Any]) -> None:
-        """Add a line to the record."""
+        """Append the record of a round."""
         with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
             file.write(to_json(record) + "\n")
 
     def rounds(self, count: int) -> list[dict[str, Any]]:
-        """The first `count` rounds; what a killed run wrote beyond its checkpoint is cut off."""
+        """The records of the first `count` rounds; rounds after the last checkpoint are removed."""
         lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines()[:count]
         write_whole(self.path / ROUNDS, "".join(line + "\n" for line in lines).encode())
         return [json.loads(line) for line in lines]
 
     def write_model(self, weights: Mapping[str, Tensor]) -> None:
-        """Every model that the server holds."""
+        """Write all models of the server."""
         write_whole(self.path / MODEL, save({name: value.contiguous() for name, value in weights.items()}))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """The end of a run."""
+        """Write the summary of the run."""
         write_whole(self.path / SUMMARY, (to_json(summary, indent=2) + "\n").encode())
 
     def save_checkpoint(
         self, progress: Progress, memories: Iterable[tuple[int, Version, Tree]], environment: str
     ) -> None:
-        """Make the run safe. Files have new names; the last step replaces the small one that names them.
+        """Save a checkpoint. All files get new names; the last step replaces the index file that names them.
 
-        `memories` are those that changed since the last checkpoint; the others' files stay.
+        `memories` are those that changed since the last checkpoint; the other files are kept.
         """
         folder = self.path / CHECKPOINT
         with (self.path / ROUNDS).open("rb") as file:
@@ -120,7 +120,7 @@ class RunDirectory:
                 stale.unlink()
 
     def load_checkpoint(self) -> tuple[Progress, str] | None:
-        """The progress that was saved last and the environment it was made in; None if there is none."""
+        """The last saved progress, and the environment it was computed in; None without a checkpoint."""
         folder = self.path / CHECKPOINT
         if not (folder / "latest.json").exists():
             return None
@@ -135,7 +135,7 @@ class RunDirectory:
 
 
 def _numbers_of(spec: Spec) -> dict[str, Any]:
-    """What of a spec decides numbers: all but where it runs."""
+    """The part of a spec that determines results: everything but the engine."""
     return {name: value for name, value in to_table(spec).items() if name != "engine"}
 
 
@@ -159,7 +159,7 @@ def _load_tree(path: Path) -> Tree:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a crash leaves either the old one or the new one."""
+    """Write a file atomically: a crash leaves either the old one or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with temporary.open("wb") as file:
         file.write(data)
@@ -194,10 +194,10 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON as the contract wants it: numbers that are not finite become null, client ids become texts."""
+    """JSON for files: numbers that are not finite become null, client ids become strings."""
     try:
         return json.dumps(value, indent=indent, allow_nan=False, default=_plain)
-    except ValueError:  # a number that is not finite; looking for them in every line would take longest
+    except ValueError:  # a number that is not finite; searching every line for them first would be slower
         return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""How models are judged: the global one on the test set, each client's own on test samples of its kind."""
+"""Evaluation: the global model on the test set, each client's model on its own test samples."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from shoal.loop import Federation, Progress
 from shoal.measures import MetricName, fairness, measures
 from shoal.spec import Evaluate, Spec
 
-CHUNK = 1000  # samples that go through the model at once
-MUCH = 20  # times a client's own samples
-MOST_SHOWN = 1000  # clients; where there are more, lists and pictures show the evaluated sample
+CHUNK = 1000  # samples per forward pass
+MUCH = 20  # the whole test set is evaluated at once if it has at most this many times a client's samples
+MOST_SHOWN = 1000  # clients; of a larger population, lists and pictures show the evaluated sample
 
 
 def outputs_of(task: Task, weights: Weights, x: Tensor) -> Tensor:
-    """[n, heads]: the model's outputs, computed piece by piece."""
+    """[n, heads]: the model's outputs, computed in chunks."""
     with torch.no_grad():
         return torch.cat([task.forward(weights, piece)[0] for piece in torch.split(x, CHUNK)])
 
 
 class Evaluator:
-    """The loss, and the accuracy or the mean squared error, as they travel from a client.
+    """Computes the loss, and the accuracy or mean squared error, of a model on a client's data.
 
-    Clients that use one and the same model are judged by rows of its outputs on the whole test set, which
-    are computed once, if that is not much more than their own samples.
+    If several clients use the same model, its outputs on the whole test set are computed once and shared,
+    unless the test set is much larger than the clients' own samples.
     """
 
     def __init__(self) -> None:
-        self._model: Weights | None = None  # the last one; weights are never changed in place
-        self._outputs: Tensor | None = None  # its outputs on the whole test set, once it came twice
+        self._model: Weights | None = None  # the last one evaluated; weights are never changed in place
+        self._outputs: Tensor | None = None  # its outputs on the whole test set, from its second use on
 
     def __call__(self, task: Task, weights: Weights, data: Data) -> dict[str, Tensor]:
-        """Judge a model on the data."""
+        """Evaluate a model on the data."""
         outputs, y = self._of(task, weights, data), data.all_y
         loss = task.objective(outputs, y)
         if not task.classes:
@@ -64,7 +64,7 @@ class Evaluator:
 def global_measures(
     task: Task, weights: Weights, dataset: Dataset, metrics: Sequence[MetricName]
 ) -> dict[str, float]:
-    """The measures of a model on the whole test set."""
+    """The metrics of a model on the whole test set."""
     outputs = outputs_of(task, weights, dataset.x_test)
     loss = float(task.objective(outputs, dataset.y_test))
     if not task.classes:
@@ -81,9 +81,9 @@ def evaluate(
     clients: int,
     attack: Attack | None = None,
 ) -> dict[str, Any]:
-    """All measures after a round.
+    """All metrics after a round.
 
-    A method without a global model is judged by its clients' models on samples of the whole test set.
+    If a method has no global model, its clients' models are evaluated on samples of the whole test set.
     """
     model = federation.method.model(progress.state)
     found = {} if model is None else global_measures(federation.task, model, dataset, metrics)
@@ -98,7 +98,7 @@ def evaluate(
 
 
 def _success(task: Task, weights: Weights, dataset: Dataset, attack: Attack) -> dict[str, float]:
-    """How often the attack has its way with the global model, if it wants more than harm."""
+    """The success rate of the attack on the global model, if the attack has a target."""
 
     def predict(x: Tensor) -> Tensor:
         return outputs_of(task, weights, x).argmax(1)
@@ -121,7 +121,7 @@ def _ask_clients(
 
 
 def _fixed_sample(available: Sequence[int], count: int, key: Key) -> tuple[int, ...]:
-    """The same clients in every round, as long as the same can be reached."""
+    """The same clients in every round, as long as the same clients can be reached."""
     if count >= len(available):
         return tuple(available)
     picked = key.fold("evaluate").numpy().choice(len(available), count, replace=False, shuffle=False)
@@ -129,13 +129,13 @@ def _fixed_sample(available: Sequence[int], count: int, key: Key) -> tuple[int, 
 
 
 def shown_clients(spec: Spec, population: int) -> Sequence[int]:
-    """The clients that lists and pictures show one by one: all, or of more than 1,000 the evaluated sample.
+    """The clients that lists and pictures show individually: all, or the evaluated sample of over 1,000.
 
-    So what is written costs the same for a thousand clients and for a million.
+    So the cost of reports does not grow with the population.
     """
     if population <= MOST_SHOWN:
         return range(population)
-    count = spec.evaluate.clients or Evaluate.clients  # where nobody is evaluated, the usual number
+    count = spec.evaluate.clients or Evaluate.clients  # without evaluation of clients, the default number
     return _fixed_sample(range(population), count, spec.seeds.key("order", spec.seed))
 
 

@@ -1,4 +1,4 @@
-"""The record of a run: a line for every round, and the numbers of the whole run."""
+"""The record of a run: one line per round, and a summary."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from shoal.loop import Round
 from shoal.spec import Spec
 
-FAIRNESS = ("mean_client_", "worst_client_", "client_")  # how names of measures over clients begin
+FAIRNESS = ("mean_client_", "worst_client_", "client_")  # prefixes of metrics over clients
 Record = dict[str, Any]
 
 
 def as_record(round: int, judged: Mapping[str, Any], done: Round, seconds: float) -> Record:
-    """A round as a line of the record."""
+    """The record of one round."""
     return {
         "round": round,
         **done.metrics,
@@ -28,9 +28,9 @@ def as_record(round: int, judged: Mapping[str, Any], done: Round, seconds: float
 
 
 def attackers_weight(weights: Mapping[Any, float] | None, attackers: Collection[int]) -> dict[str, float]:
-    """What attackers and honest clients get of a round's weights: shares of their sum.
+    """The total weight of attackers and of honest clients in a round, as shares that sum to 1.
 
-    Empty where the rule does not weigh its clients.
+    Empty if the aggregation rule reports no weights.
     """
     if not weights:
         return {}
@@ -43,7 +43,7 @@ def attackers_weight(weights: Mapping[Any, float] | None, attackers: Collection[
 
 
 def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
-    """The numbers of a whole run."""
+    """The summary of a whole run."""
     last = records[-1]
     judged = [r["accuracy"] for r in records if r.get("accuracy") is not None]
     kept = ("final_loss", "balanced_accuracy", "f1", "auc", "attack_success")

@@ -1,4 +1,4 @@
-"""Runs: a spec in, a result out; on the way a record, checkpoints and a report."""
+"""Runs: from a spec to a result, with records, checkpoints and a report."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from shoal.runs.evaluation import MOST_SHOWN, evaluate, shown_clients
 from shoal.runs.record import Record, as_record, attackers_weight, summarise
 from shoal.spec import Spec, from_table, load_spec
 
-Watcher = Callable[[Record], None]  # told of every round as it ends
+Watcher = Callable[[Record], None]  # called with the record of every round
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gave: the numbers of summary.json, the record of every round, and the models."""
+    """The result of a run: the numbers of summary.json, the records of all rounds, and the models."""
 
     rounds: int
-    final_accuracy: float | None  # a regression has final_mse in place of the accuracies
+    final_accuracy: float | None  # None for regression, which has final_mse
     max_accuracy: float | None
     mean_accuracy: float | None
     final_mse: float | None
@@ -50,7 +50,7 @@ class Result:
     weights_sha256: str
     memory_sha256: str | None
     summary: Mapping[str, Any]  # all of summary.json
-    records: Sequence[Record]  # one a round, as in rounds.jsonl
+    records: Sequence[Record]  # one per round, as in rounds.jsonl
     spec: Spec
     directory: Path | None
     _setup: Setup = field(repr=False)
@@ -58,11 +58,11 @@ class Result:
 
     @property
     def dataset(self) -> Dataset:
-        """What was learned from, and what it was judged on."""
+        """The data set of the run."""
         return self._setup.dataset
 
     def model(self, client: int | None = None) -> nn.Module:
-        """The global model, or the one that a client would use, as an ordinary module in evaluation mode."""
+        """The global model, or the model that a client would use, as an `nn.Module` in evaluation mode."""
         federation, progress = self._setup.federation, self._progress
         if client is not None:
             if not 0 <= client < len(self._setup.shards):
@@ -71,12 +71,12 @@ class Result:
             message = message_for(federation.method.serve(progress.state, cohort), 0)
             memory = federation.engine.memory(client, progress.accepted.get(client))
             if memory is None:
-                raise SpecError(f"client {client} keeps its model to itself; ask for the global one: model()")
+                raise SpecError(f"client {client} keeps its model to itself; for the global one call model()")
             return federation.task.module(federation.method.local_model(memory.method, message))
         weights = federation.method.model(progress.state)
         if weights is None:
             raise SpecError(
-                f"{self.spec.method_name} has no global model; ask for a client's: model(client=0)"
+                f"{self.spec.method_name} has no global model; for a client's model call model(client=0)"
             )
         return federation.task.module(weights)
 
@@ -88,9 +88,10 @@ def run(
     *,
     report: bool = True,
 ) -> Result:
-    """Run a spec (or the tables or the TOML file that describe one). Without `out` nothing is written.
+    """Run a spec, given as an object, as tables, or as the path of a TOML file.
 
-    `report = False` leaves out the page, which takes longer than many a small run.
+    Without `out` nothing is written. `report = False` skips the HTML report, which takes longer than many a
+    small run.
     """
     with one_thread(), closing(as_spec(spec)) as setup:
         directory = None if out is None else RunDirectory.create(Path(out), setup.spec)
@@ -99,12 +100,12 @@ def run(
             return _play(setup, start(setup.federation), records, directory, watcher, report)
         except (StageError, SpecError):
             if directory is not None and not records:
-                directory.remove()  # nothing is lost, and the next try finds its place free
+                directory.remove()  # nothing is lost, and `out` can be used again
             raise
 
 
 def resume(path: str | Path, watcher: Watcher | None = None, *, report: bool = True) -> Result:
-    """Go on with a run after its last checkpoint, to the numbers that it would have had anyway."""
+    """Continue a run after its last checkpoint; the results are those of an uninterrupted run."""
     directory, spec = RunDirectory.open(Path(path))
     with one_thread(), closing(spec) as setup:
         saved = directory.load_checkpoint()
@@ -113,7 +114,7 @@ def resume(path: str | Path, watcher: Watcher | None = None, *, report: bool = T
         progress, made_with = saved
         if made_with != environment():
             warnings.warn(
-                f"this run was begun on {made_with} and goes on on {environment()}: "
+                f"this run was started on {made_with} and continues on {environment()}: "
                 "the last bits of its numbers may differ from those of an uninterrupted run",
                 stacklevel=2,
             )
@@ -123,20 +124,20 @@ def resume(path: str | Path, watcher: Watcher | None = None, *, report: bool = T
 
 
 def as_spec(spec: Spec | Mapping[str, Any] | str | Path) -> Spec:
-    """A spec from any form of it."""
+    """The spec, from any of its forms."""
     if isinstance(spec, Spec):
         return spec
     return load_spec(spec) if isinstance(spec, str | Path) else from_table(spec)
 
 
 def environment() -> str:
-    """What besides the spec decides the bits of a run."""
+    """What determines the bits of a run besides the spec."""
     return f"torch {torch.__version__}, {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 @contextmanager
 def closing(spec: Spec) -> Iterator[Setup]:
-    """A federation whose processes end with the block, however it ends."""
+    """Build a federation; its processes are stopped at the end of the block, however it ends."""
     setup = build(spec)
     try:
         yield setup
@@ -146,7 +147,7 @@ def closing(spec: Spec) -> Iterator[Setup]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Arithmetic on one thread: with more the bits of some sums depend on their number."""
+    """Compute on one thread: with more, the bits of some sums depend on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     keep_freed_memory()
@@ -197,7 +198,7 @@ def _play(
 def conclude(
     setup: Setup, progress: Progress, records: Sequence[Record], directory: RunDirectory | None, report: bool
 ) -> dict[str, Any]:
-    """The summary of a run that is done; its directory gets it, the models and the page."""
+    """The summary of a finished run; also written to its directory, with the models and the report."""
     weights = named_weights(setup.federation.method.models(progress.state))
     summary = summarise(setup.spec, records) | {
         "weights_sha256": weights_sha256(weights),
@@ -216,7 +217,7 @@ def conclude(
 
 
 def _listed_attackers(setup: Setup) -> list[int]:
-    """All attackers, or of very many those that are among the clients shown."""
+    """All attackers; if there are very many, only those among the clients shown."""
     attackers = setup.side.attackers
     if len(attackers) <= MOST_SHOWN:
         return sorted(attackers)
@@ -247,7 +248,7 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
 
 
 def _reached(spec: Spec, record: Record) -> bool:
-    """Whether the run may end early."""
+    """Whether the run has reached its goal and may stop early."""
     goal = spec.evaluate.stop_at
     if goal is None:
         return False
@@ -256,7 +257,7 @@ def _reached(spec: Spec, record: Record) -> bool:
 
 
 def save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mapping[int, Version]) -> None:
-    """Write a checkpoint. `saved` are the versions of memories that the last one holds."""
+    """Write a checkpoint. `saved` are the versions of the memories in the last one."""
     engine = setup.federation.engine
     changed = {c: version for c, version in progress.accepted.items() if saved.get(c) != version}
     memories = (
@@ -268,7 +269,7 @@ def save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mappi
 
 
 def _memory_sha256(setup: Setup, progress: Progress) -> str | None:
-    """A hash over all clients' memories; None where they have none, or keep them to themselves."""
+    """A hash over all clients' memories; None if they have none, or keep them on their devices."""
     digest, held = hashlib.sha256(), 0
     for client, version in sorted(progress.accepted.items()):
         memory = setup.federation.engine.memory(client, version)
@@ -279,7 +280,7 @@ def _memory_sha256(setup: Setup, progress: Progress) -> str | None:
 
 
 def _report(directory: RunDirectory) -> None:
-    from shoal.report.page import write_report  # matplotlib is slow to import, and only needed here
+    from shoal.report.page import write_report  # matplotlib is slow to import
     from shoal.report.runs import read_run
 
     view = read_run(directory.path)

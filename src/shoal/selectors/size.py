@@ -1,4 +1,4 @@
-"""How many clients take part: a number (`count`) or a share (`fraction`), by default a tenth."""
+"""The cohort size: a number (`count`) or a share (`fraction`) of the clients, by default a tenth."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shoal.core.errors import SpecError
 
 
 def check_size(count: int | None, fraction: float | None) -> None:
-    """Refuse both at once, and what is neither a number nor a share of clients."""
+    """Raise `SpecError` if both are given, or one is out of range."""
     if count is not None and fraction is not None:
         raise SpecError(f"give count or fraction, not both, got count = {count}, fraction = {fraction:g}")
     if count is not None and count < 1:
@@ -17,7 +17,7 @@ def check_size(count: int | None, fraction: float | None) -> None:
 
 
 def check_population(count: int | None, population: int) -> None:
-    """Refuse more clients than there are."""
+    """Raise `SpecError` if `count` is larger than the population."""
     if count is not None and count > population:
         raise SpecError(
             f"count = {count} is more than the population of {population}; "
@@ -26,7 +26,7 @@ def check_population(count: int | None, population: int) -> None:
 
 
 def cohort_size(count: int | None, fraction: float | None, available: int) -> int:
-    """How many of those available take part: all of them, where some have not arrived yet."""
+    """The cohort size, limited by the number of available clients."""
     if count is not None:
         return min(count, available)
     return max(1, round((fraction or 0.1) * available))

@@ -1,4 +1,4 @@
-"""Selectors that treat all clients alike."""
+"""Selectors that treat all clients equally."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.selectors.size import check_population, check_size, cohort_size
 
 @dataclass(frozen=True)
 class Uniform(Selector):
-    """A number (`count`) or share (`fraction`) of the clients, each equally likely, without replacement."""
+    """Samples a number (`count`) or share (`fraction`) of the clients uniformly, without replacement."""
 
     count: int | None = None
     fraction: float | None = None
@@ -36,7 +36,7 @@ class Uniform(Selector):
 
 @dataclass(frozen=True)
 class All(Selector):
-    """Every client that can be reached."""
+    """Selects every client that can be reached."""
 
     def select(
         self, state: Any, available: Population, reports: Mapping[int, Tree], moment: Moment

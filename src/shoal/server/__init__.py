@@ -1,4 +1,4 @@
-"""How a server takes its steps, by name."""
+"""The server optimizers, by name."""
 
 from shoal.server.adaptive import ServerAdagrad, ServerAdam, ServerYogi
 from shoal.server.optimizer import ServerOptimizer

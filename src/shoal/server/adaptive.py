@@ -1,4 +1,4 @@
-"""Adam, Yogi and Adagrad for the server: a step size for each coordinate.
+"""Adam, Yogi and Adagrad for the server: a separate step size for each coordinate.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021,
 Algorithm 2.
@@ -9,12 +9,12 @@ Algorithm 2.
     v_t = v_{t-1} + D_t^2                                                       -> `ServerAdagrad.second`
     x_{t+1} = x_t + lr m_t / (sqrt(v_t) + tau)                                  -> `Adaptive.step`
 
-D_t is the aggregator's step; m starts at 0, and all is by coordinate. tau bounds how much small steps are
-enlarged: x never moves by more than lr |m| / tau. There is no correction for the start, as in the paper.
+D_t is the aggregator's step; m starts at 0, and everything is per coordinate. tau limits how much small steps
+are enlarged: x never moves by more than lr |m| / tau. There is no bias correction, as in the paper.
 
-Departures: the paper asks for v_{-1} >= tau^2; here it is tau^2. (The authors' code starts at 0, and its Adam
-is Keras', which corrects for the start.) beta1, beta2 and tau are those of the paper's experiments, where
-Adagrad has beta1 = 0. lr is not: the authors tune it to each task, to 10^-2.5 ... 1 for Adam and Yogi and to
+Departures: the paper requires v_{-1} >= tau^2; here it is tau^2. (The authors' code starts at 0, and uses
+Keras' Adam, which has bias correction.) beta1, beta2 and tau are those of the paper's experiments, where
+Adagrad has beta1 = 0. lr is not: the authors tune it for each task, in 10^-2.5 ... 1 for Adam and Yogi and
 10^-1.5 ... 10 for Adagrad. The default of 0.03 was chosen for 10 to 60 rounds of a small task.
 """
 
@@ -34,14 +34,14 @@ from shoal.server.optimizer import ServerOptimizer, Step, check_lr
 
 
 class Moments(NamedTuple):
-    """What is remembered of the steps so far, by parameter, in float64."""
+    """The optimizer's state, by parameter, in float64."""
 
-    first: Mapping[str, Tensor]  # m: their mean
-    second: Mapping[str, Tensor]  # v: the size of their squares
+    first: Mapping[str, Tensor]  # m: running mean of the steps
+    second: Mapping[str, Tensor]  # v: running size of their squares
 
 
 class Adaptive(ServerOptimizer):
-    """Algorithm 2 but for the rule of v."""
+    """Algorithm 2 except for the rule of v."""
 
     lr: float
     beta1: float
@@ -65,7 +65,7 @@ class Adaptive(ServerOptimizer):
 
 
 def check(lr: float, tau: float, **betas: float) -> None:
-    """Refuse values for which Algorithm 2 has no meaning."""
+    """Raise `SpecError` for values outside the range of Algorithm 2."""
     check_lr(lr, "0.01 to 0.1 is usual")
     if not 0 < tau < math.inf:
         raise SpecError(f"tau must be > 0, got {tau:g}; the paper uses 0.001")
@@ -76,7 +76,7 @@ def check(lr: float, tau: float, **betas: float) -> None:
 
 @dataclass(frozen=True)
 class ServerAdam(Adaptive):
-    """Divides by the root of a running mean of squares."""
+    """Adam at the server: divides each coordinate by the root of a running mean of its squares."""
 
     lr: float = 0.03
     beta1: float = 0.9
@@ -93,7 +93,7 @@ class ServerAdam(Adaptive):
 
 @dataclass(frozen=True)
 class ServerYogi(Adaptive):
-    """As Adam, but v moves by a share of the square, not of the difference: small steps do not undo it."""
+    """Yogi at the server: like Adam, but small steps lower the running squares only slowly."""
 
     lr: float = 0.03
     beta1: float = 0.9
@@ -110,7 +110,7 @@ class ServerYogi(Adaptive):
 
 @dataclass(frozen=True)
 class ServerAdagrad(Adaptive):
-    """Divides by the root of the sum of all squares so far: steps shrink as rounds go by."""
+    """Adagrad at the server: divides each coordinate by the root of the sum of its squares so far."""
 
     lr: float = 0.03
     beta1: float = 0.0

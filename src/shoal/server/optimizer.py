@@ -1,7 +1,6 @@
-"""How the server takes the step that an aggregator gives.
+"""Server optimizers: how the server applies the step that an aggregator computes.
 
-An aggregator says how far, on the whole, clients want the model to move; a server optimizer says how far it
-does move. The same rules as in training serve here, with the step in the place of the negative gradient.
+The step takes the place of the negative gradient in the well-known optimizers.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from torch import Tensor
 
 from shoal.core.errors import SpecError
 
-Step = Mapping[str, Tensor]  # float64, by parameter name; names that no client sent are absent
+Step = Mapping[str, Tensor]  # float64, by parameter name; parameters that no client sent are absent
 
 
 class ServerOptimizer(ABC):
-    """A rule with a state of its own. It is for parameters only: a mean of buffers has no slope to follow."""
+    """An optimizer with a state of its own, for parameters only: buffers have no gradients."""
 
     def init(self, params: Mapping[str, Tensor]) -> Any:
-        """What is remembered before the first round."""
+        """The state before the first round."""
         return ()
 
     @abstractmethod
     def step(self, state: Any, step: Step) -> tuple[Any, Step]:
-        """The new state, and the step that is really taken.
+        """The new state, and the step to apply.
 
         Parameters that are absent in `step` keep their state and are absent in the result.
         """
 
 
 def check_lr(lr: float, cure: str) -> None:
-    """Refuse what is no learning rate."""
+    """Raise `SpecError` for an invalid learning rate."""
     if not 0 < lr < math.inf:
         raise SpecError(f"the server's lr must be > 0, got {lr:g}; {cure}")

@@ -1,1 +1,1 @@
-"""How a client trains."""
+"""Local solvers: how a client trains."""

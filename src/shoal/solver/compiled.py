@@ -1,6 +1,7 @@
-"""Local training by the compiled kernels: small dense models, one client or a block of them.
+"""Local training with the compiled kernels, for small dense models: one client, or a block of them.
 
-A client's arithmetic is the same alone and in a block, so a block has the bits of one client after another.
+The arithmetic of a client does not depend on the block, so a block gives the same bits as one client after
+another.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from shoal.terms.generated import Generated, generate
 from shoal.terms.not_true import NotTrue
 from shoal.terms.proximal import Proximal
 
-LARGEST_MODEL = 2_000_000  # parameters; layers of several megabytes are torch's
+LARGEST_MODEL = 2_000_000  # parameters; torch is faster for larger layers
 
 
 def fits(task: Task, terms: tuple[Term, ...]) -> bool:
-    """Whether the kernels know the model, and all that is added to its loss."""
+    """Whether the kernels support the model and the terms added to its loss."""
     kinds = {type(term) for term in terms}
     known = kinds <= {Proximal, NotTrue, Generated} and len(kinds) == len(terms)
     return task.dense is not None and task.dense.params <= LARGEST_MODEL and known
@@ -48,7 +49,7 @@ def train(
     keys: Sequence[Key],
     threads: int,
 ) -> TrainedBlock:
-    """Train the clients of a block, each from its own start or all from the same one."""
+    """Train the clients of a block, each from its own start, or all from one."""
     assert task.dense is not None
     clients, params = len(block.counts), task.dense.params
     alike = all(start.weights is starts[0].weights for start in starts)
@@ -89,7 +90,7 @@ def train(
 
 
 def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> dense.ExtraFeatures:
-    """The features of all steps of all clients, from the generator in one pass."""
+    """The generated features for all steps of all clients, computed in one pass."""
     classes, noise, y = [], [], block.y[torch.from_numpy(block.rows)]
     for key, (first, last) in zip(keys, pairwise(block.client_ptr.tolist()), strict=True):
         for step in range(first, last):
@@ -106,14 +107,14 @@ def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> dense.Extr
 
 
 def _shifts(starts: Sequence[Start]) -> list[Mapping[str, Tensor]]:
-    """One for each start, or none at all; a start without one is shifted by zeros."""
+    """One shift per start, zeros for a start without one; empty if no start has one."""
     if all(start.shift is None for start in starts):
         return []
     return [zeros_like(start.weights.params) if start.shift is None else start.shift for start in starts]
 
 
 def in_threads(counts: np.ndarray, threads: int, some: dense.Some, clients: int) -> None:
-    """Clients in as many ranges of about equal work as there are threads; counts are their samples."""
+    """Split the clients among threads into ranges of about equal work; `counts` are their samples."""
     threads = min(threads, clients)
     if threads == 1:
         some(0, clients)
@@ -132,18 +133,18 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads - 1, thread_name_prefix="shoal")
 
 
-if hasattr(os, "register_at_fork"):  # a copy of this process has the pool, but none of its threads
+if hasattr(os, "register_at_fork"):  # a forked process has a copy of the pool, but none of its threads
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _flat(rows: Sequence[Mapping[str, Tensor]], task: Task) -> Tensor:
-    """[rows, parameters]: each one's tensors side by side, in the model's order."""
+    """[rows, parameters]: the concatenated tensors of each row, in the model's order."""
     found = [parameter_vector(row, task) for row in rows]
     return found[0][None] if len(found) == 1 else torch.stack(found)
 
 
 def parameter_vector(row: Mapping[str, Tensor], task: Task) -> Tensor:
-    """[parameters]: a model's tensors side by side, in its order."""
+    """[parameters]: the concatenated tensors of a model, in its order."""
     if isinstance(row, Flat) and row.layout == task.layout:
         return row.vector
     return torch.cat([row[name].reshape(-1) for name in task.shapes])

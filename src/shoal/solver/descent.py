@@ -1,4 +1,4 @@
-"""Descent with torch, for one client, in place."""
+"""Gradient descent with torch, for one client, in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.core.types import Weights
 
 
 class Rule(NamedTuple):
-    """The numbers of a step of gradient descent."""
+    """The hyper-parameters of a step of gradient descent."""
 
     rate: float
     momentum: float
@@ -38,7 +38,7 @@ def train(
     """Train one client in the resident model."""
     live = task.live(dtype)
     live.load(start)
-    if terms:  # the last bits of a product depend on where its operands lie: not in somebody's buffer
+    if terms:  # the bits of a product depend on the alignment of its operands: no shared buffers
         start = tree_map(torch.clone, start)
     leaves, values = list(live.leaves.values()), list(live.values.values())
     shifts = None if shift is None else [shift[name] for name in live.values]
@@ -57,7 +57,7 @@ def train(
         with torch.no_grad():
             speed = _descend(rule, values, gradients, shifts, speed)
             live.round()
-        del outputs, loss, found, gradients  # so that the next step can use their memory
+        del outputs, loss, found, gradients  # so that the next step can reuse their memory
     held = Weights({name: value.detach() for name, value in live.values.items()}, live.buffers)
     return Trained(held, steps, total / max(steps, 1), borrowed=True)
 
@@ -69,7 +69,7 @@ def _descend(
     shifts: list[Tensor] | None,
     speed: list[Tensor],
 ) -> list[Tensor]:
-    """One update in place; returns the momentum."""
+    """One step, in place; returns the momentum buffers."""
     if rule.weight_decay:
         torch._foreach_add_(gradients, values, alpha=rule.weight_decay)
     if shifts is not None:

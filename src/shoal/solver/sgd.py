@@ -23,7 +23,7 @@ from shoal.solver.descent import Rule
 
 @dataclass(frozen=True)
 class Sgd(Solver):
-    """Stochastic gradient descent; the momentum starts anew every time."""
+    """Stochastic gradient descent; the momentum is reset in every round."""
 
     lr: float = 0.05
     momentum: float = 0.0
@@ -31,8 +31,8 @@ class Sgd(Solver):
     batch: int = 10
     epochs: int = 3
     schedule: Literal["constant", "exponential"] = "constant"  # of the learning rate over the rounds
-    decay: float = 0.99  # a round, with the exponential schedule
-    precision: Literal["float32", "bfloat16"] = "float32"  # of the products; weights are kept in float32
+    decay: float = 0.99  # factor per round, with the exponential schedule
+    precision: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights are float32
 
     def __post_init__(self) -> None:
         if not 0 < self.lr < math.inf:
@@ -45,7 +45,7 @@ class Sgd(Solver):
             if value < 1:
                 raise SpecError(f"{name} must be at least 1, got {value}")
         if not 0 < self.decay <= 1:
-            raise SpecError(f"decay must be in (0, 1], got {self.decay:g}; 0.99 loses 1 % a round")
+            raise SpecError(f"decay must be in (0, 1], got {self.decay:g}; 0.99 lowers lr by 1 % per round")
 
     @property
     def batching(self) -> Batching:
@@ -95,5 +95,5 @@ class Sgd(Solver):
 
 
 def active(terms: tuple[Term, ...]) -> tuple[Term, ...]:
-    """The terms that add anything: one of weight 0 must not even change the order of a sum."""
+    """The terms that add anything: a term of weight 0 must not even change the order of a sum."""
     return tuple(term for term in terms if term.active)

@@ -1,4 +1,4 @@
-"""Generated features, the term of FedGen."""
+"""The term of FedGen: generated features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.core.types import Weights
 
 
 def generate(generator: Weights, noise: Tensor, y: Tensor) -> Tensor:
-    """[n, width]: features for the classes `y`, with the running statistics of BatchNorm."""
+    """[n, width]: generated features of the classes `y`, with the running statistics of BatchNorm."""
     params, buffers = generator
     classes = params["fc1.weight"].shape[1] - noise.shape[1]
     hidden = F.linear(torch.cat([noise, one_hot(y, classes)], 1), params["fc1.weight"], params["fc1.bias"])
@@ -24,24 +24,25 @@ def generate(generator: Weights, noise: Tensor, y: Tensor) -> Tensor:
 
 
 def one_hot(y: Tensor, classes: int) -> Tensor:
-    """[..., classes] float32: a one in the place of the class."""
+    """[..., classes] float32: one-hot vectors."""
     return (y[..., None] == torch.arange(classes, device=y.device)).float()
 
 
 @dataclass(frozen=True)
 class Generated(Term):
-    """`g_a CE(h(G(y')), y') + g_b KL(h(G(y)) || h(x))`: a client's head learns from generated features too.
+    """`g_a CE(h(G(y')), y') + g_b KL(h(G(y)) || h(x))`: trains a client's last layer on generated features.
 
-    y' are drawn among the classes that the generator has learned, y are those of the batch; samples of a
-    class that it has not learned do not count in the second part, whose target is held fixed.
+    y' are drawn from the classes that the generator has learned, y are the labels of the mini-batch.
+    Samples of classes that it has not learned do not count in the second part, whose target has no
+    gradient.
     """
 
     generator: Weights
     learned: Tensor  # [classes] bool
     g_a: float
     g_b: float
-    draws: int  # of y', a step
-    noise: int  # numbers that the generator makes a feature from
+    draws: int  # of y', per step
+    noise: int  # numbers from which the generator computes a feature vector
 
     @property
     def active(self) -> bool:
@@ -49,7 +50,7 @@ class Generated(Term):
         return (self.g_a != 0 or self.g_b != 0) and bool(self.learned.any())
 
     def drawn(self, key: Key, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The classes y of a step's samples and those drawn besides, and noise for a feature of each."""
+        """The labels y of a step's samples followed by the y' drawn, and generator noise for each of them."""
         classes = self.learned.nonzero()[:, 0]
         y = torch.cat([y, classes[key.fold("classes").integers(len(classes), self.draws)]])
         return y, key.fold("features").uniform((len(y), self.noise)).to(y.device)

@@ -1,4 +1,4 @@
-"""Not-true distillation, the term of FedNTD."""
+"""The term of FedNTD: not-true distillation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shoal.core.term import Step, Term
 
 @dataclass(frozen=True)
 class NotTrue(Term):
-    """`beta tau^2 KL(q^start || q)`: keeps what the sent model says of the classes that a sample is not of.
+    """`beta tau^2 KL(q^start || q)`: distils the sent model's predictions for all classes but the true one.
 
-    q is the softmax at temperature tau over all classes but the true one.
+    q is the softmax at temperature tau over all classes except the true one.
     """
 
     beta: float
@@ -46,6 +46,6 @@ class NotTrue(Term):
         return self.beta * self.tau**2 * step.mean(gap.sum(1))
 
     def _log_softmax(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """[n, classes]: log q, and 0 in the place of the true class."""
+        """[n, classes]: log q, with 0 for the true class."""
         true = y[:, None] == torch.arange(outputs.shape[1], device=y.device)
         return (outputs / self.tau).masked_fill(true, -math.inf).log_softmax(1).masked_fill(true, 0.0)

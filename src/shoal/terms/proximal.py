@@ -1,4 +1,4 @@
-"""The proximal term of FedProx."""
+"""The term of FedProx: the proximal term."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.core.term import Step, Term
 
 @dataclass(frozen=True)
 class Proximal(Term):
-    """`(mu / 2) ||w - w_start||^2`: keeps a client near the model that it was sent."""
+    """`(mu / 2) ||w - w_start||^2`: keeps a client close to the model that it was sent."""
 
     mu: float
 
