@@ -28,7 +28,7 @@ from shoal.solver.sgd import Sgd
 from shoal.spec import Checkpoint, EngineSpec, Evaluate, Spec, from_table, load_table, to_table
 from shoal.study import arena, compare
 from shoal.study.reproduce import EXPERIMENTS
-from shoal.study.reproduce.perform import chosen
+from shoal.study.reproduce.run_experiment import chosen
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(p.relative_to(ROOT) for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))

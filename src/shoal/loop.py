@@ -20,7 +20,7 @@ from shoal.core.selector import Selector
 from shoal.core.task import Task
 from shoal.core.tree import all_finite
 from shoal.core.types import Acc, Cohort, Metrics, Moment, State, Version
-from shoal.tally import Tally
+from shoal.round_stats import Tally
 
 
 @dataclass(frozen=True)

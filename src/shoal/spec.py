@@ -35,8 +35,8 @@ from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.task import LossName
 from shoal.data.partitions import Dirichlet
-from shoal.measures import MetricName
 from shoal.methods.fedavg import FedAvg
+from shoal.metrics import MetricName
 from shoal.selectors import SELECTORS
 from shoal.selectors.uniform import Uniform
 from shoal.solver.sgd import Sgd

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from shoal.report.shades import Heat, Shade, colours
+from shoal.report.heatmap_cells import Heat, Shade, colours
 
 if TYPE_CHECKING:  # these import torch, which commands that only list parts do not need
     from shoal.runs.record import Record

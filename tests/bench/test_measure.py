@@ -12,7 +12,7 @@ import pytest
 from shoal.bench import measure as module
 from shoal.bench.contestant import CONTESTANTS, exact_exists
 from shoal.bench.measure import chart, measure
-from shoal.bench.peers import NEEDED, available
+from shoal.bench.other_frameworks import NEEDED, available
 from shoal.bench.usage import Meter, _family, used
 from shoal.core.errors import SpecError, StageError
 

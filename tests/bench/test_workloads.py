@@ -11,7 +11,7 @@ from shoal.bench.partitions import PowerLaw
 from shoal.bench.workloads import GROUPS, WORKLOADS, named
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.data.embedded import mnist5k
+from shoal.data.bundled import mnist5k
 from shoal.loop import advance, start
 from shoal.runs.build import deal
 from shoal.runs.runner import closing, one_thread

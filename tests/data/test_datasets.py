@@ -9,7 +9,7 @@ import torch
 
 from shoal.core.data import Dataset
 from shoal.data import DATASETS
-from shoal.data.embedded import boston, digits, mnist5k
+from shoal.data.bundled import boston, digits, mnist5k
 
 
 @pytest.fixture(scope="module")

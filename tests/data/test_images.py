@@ -8,7 +8,7 @@ import torch
 
 from shoal.core.errors import SpecError
 from shoal.data import images
-from shoal.data.formats import read_cifar, read_idx, read_svhn
+from shoal.data.file_formats import read_cifar, read_idx, read_svhn
 
 MEAN = {name: torch.tensor(getattr(images, f"{name}_MEAN")) for name in ("CIFAR10", "CIFAR100", "SVHN")}
 STD = {name: torch.tensor(getattr(images, f"{name}_STD")) for name in ("CIFAR10", "CIFAR100", "SVHN")}

@@ -8,7 +8,7 @@ import shoal
 from shoal.core.key import Key
 from shoal.data.client_data import TEST_SAMPLES, Simulated
 from shoal.data.partitions import PARTITIONS
-from shoal.measures import fairness, measures
+from shoal.metrics import fairness, measures
 from shoal.runs.evaluation import Evaluator
 
 ALL = ("accuracy", "balanced_accuracy", "f1", "auc")

@@ -14,7 +14,7 @@ from shoal.attacks import ATTACKS
 from shoal.core.errors import SpecError
 from shoal.methods import METHODS
 from shoal.report.arena import heats
-from shoal.report.shades import Heat, Shade, colours
+from shoal.report.heatmap_cells import Heat, Shade, colours
 from shoal.spec import to_table
 from shoal.study import arena
 from shoal.study.arena import CLEAN, DEFENCES, QUICK, cells, names, plan

@@ -20,9 +20,9 @@ from typing import IO, Any
 import torch
 
 from shoal.bench.flower import flower
-from shoal.bench.peers import Serve, Stretch
+from shoal.bench.other_frameworks import Serve, Stretch
 from shoal.bench.pfl import pfl
-from shoal.bench.plain import Plain, keep_memory
+from shoal.bench.plain_pytorch import Plain, keep_memory
 from shoal.bench.usage import Meter, used
 from shoal.bench.workloads import Workload, named
 from shoal.loop import advance, start

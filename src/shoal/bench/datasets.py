@@ -8,7 +8,7 @@ import torch
 
 from shoal.core.data import Dataset
 from shoal.core.key import Key
-from shoal.data.embedded import mnist5k
+from shoal.data.bundled import mnist5k
 
 
 def mnist5k_whole() -> Dataset:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.bench.peers import Serve
-from shoal.bench.plain import Trainer, flatten, initial, visit
+from shoal.bench.other_frameworks import Serve
+from shoal.bench.plain_pytorch import Trainer, flatten, initial, visit
 from shoal.bench.workloads import Material, Workload, named
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from shoal.bench.contestant import exact_exists
-from shoal.bench.peers import MOST_CLIENTS, NEEDED, available
+from shoal.bench.other_frameworks import MOST_CLIENTS, NEEDED, available
 from shoal.bench.workloads import Workload, named
 from shoal.config import unknown
 from shoal.core.errors import SpecError, StageError

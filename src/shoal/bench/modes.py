@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from shoal.bench.plain import Plain
+from shoal.bench.plain_pytorch import Plain
 from shoal.bench.rounds import Row, Timed, closed_after, digits
 from shoal.bench.workloads import Workload
 from shoal.core.errors import SpecError

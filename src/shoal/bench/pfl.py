@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shoal.bench.peers import MOST_CLIENTS, Serve
-from shoal.bench.plain import initial
+from shoal.bench.other_frameworks import MOST_CLIENTS, Serve
+from shoal.bench.plain_pytorch import initial
 from shoal.bench.workloads import Material, Workload
 
 _RANK, _ADDRESSES = "PFL_WORKER_RANK", "PFL_WORKER_ADDRESSES"

@@ -17,7 +17,7 @@ from shoal.cli.arena import arena
 from shoal.cli.bench import bench
 from shoal.cli.lists import LISTS, lister
 from shoal.cli.options import complain
-from shoal.cli.pictures import partition, report
+from shoal.cli.reports import partition, report
 from shoal.cli.reproduce import reproduce
 from shoal.cli.runs import compare, resume, run
 from shoal.core.errors import SpecError

@@ -12,7 +12,7 @@ import typer
 from shoal.cli.options import JsonFlag, SetOption, free_folder, interruptible, loading, numbers
 
 if TYPE_CHECKING:
-    from shoal.report.shades import Heat
+    from shoal.report.heatmap_cells import Heat
     from shoal.study.arena import Match
 
 RESULT = "arena.json"

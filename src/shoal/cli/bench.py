@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.options import JsonFlag, loading
-from shoal.cli.pictures import PICTURES
+from shoal.cli.reports import PICTURES
 from shoal.core.errors import SpecError
 
 TABLES = ("methods", "modes")  # that are no workloads

@@ -39,7 +39,7 @@ def reproduce(
     with loading():
         from shoal.runs.directory import REPORT, to_json
         from shoal.study.reproduce import EXPERIMENTS
-        from shoal.study.reproduce.perform import chosen, perform
+        from shoal.study.reproduce.run_experiment import chosen, perform
         from shoal.terminal import stderr, stdout
 
     if name is None:

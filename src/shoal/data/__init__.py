@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.core.data import Dataset
-from shoal.data.embedded import boston, digits, mnist5k
+from shoal.data.bundled import boston, digits, mnist5k
 from shoal.data.hospitals import heart_disease
 from shoal.data.images import cifar10, cifar100, emnist, fashion_mnist, mnist, svhn
 from shoal.data.partitions import PARTITIONS

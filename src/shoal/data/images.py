@@ -13,7 +13,7 @@ from torch import Tensor
 from shoal.core.data import Dataset
 from shoal.core.errors import SpecError
 from shoal.data.fetch import fetch_files, fetch_members
-from shoal.data.formats import read_cifar, read_idx, read_svhn
+from shoal.data.file_formats import read_cifar, read_idx, read_svhn
 from shoal.data.sources import ARCHIVES, FILES
 
 EmnistSplit = Literal["digits", "letters", "balanced", "byclass", "bymerge", "mnist"]

@@ -10,7 +10,7 @@ import numpy as np
 from shoal.core.data import Dataset, Partition, Shards
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.data.dealing import even, owners, skewed, spread, top_up
+from shoal.data.class_counts import even, owners, skewed, spread, top_up
 from shoal.data.shards import DealtShards, DrawnShards
 
 

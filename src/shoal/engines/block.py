@@ -28,7 +28,7 @@ from shoal.core.outbox import Outbox
 from shoal.core.training import Course, Start, Trained, Training, in_courses, is_plain
 from shoal.core.tree import elementwise, row
 from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree
-from shoal.engines.memory import MemoryStore
+from shoal.engines.client_memory import MemoryStore
 from shoal.engines.serial import Serial, delivered
 
 LARGEST_BLOCK = 256  # clients

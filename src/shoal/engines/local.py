@@ -16,9 +16,9 @@ from shoal.core.selector import Population
 from shoal.core.types import Cohort, Metrics, State, Tree, Version
 from shoal.engines.auto import Auto
 from shoal.engines.block import Blocks, trains_in_blocks
-from shoal.engines.memory import MemoryStore
+from shoal.engines.client_memory import MemoryStore
 from shoal.engines.serial import Serial
-from shoal.engines.workers import Workers
+from shoal.engines.worker_pool import Workers
 
 Mode = Literal["auto", "serial", "block", "workers"]
 

@@ -10,7 +10,7 @@ from shoal.core.engine import TRAINING, Delivery, Work
 from shoal.core.key import Key
 from shoal.core.outbox import Outbox
 from shoal.core.types import Cohort, Context, Tree
-from shoal.engines.memory import MemoryStore
+from shoal.engines.client_memory import MemoryStore
 
 
 class Serial:

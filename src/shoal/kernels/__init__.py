@@ -10,5 +10,14 @@ from importlib import import_module
 
 def warm_up() -> None:
     """Compile all kernels, or load them from numba's cache."""
-    for name in ("philox", "dense", "forward", "fold", "generator", "logistic", "steps", "swarm"):
+    for name in (
+        "philox",
+        "mlp_training",
+        "mlp_loss",
+        "fold",
+        "generator",
+        "logistic",
+        "vector_math",
+        "swarm",
+    ):
         import_module(f"{__name__}.{name}")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shoal.core.flat import Flat, vectors
 from shoal.core.tree import elementwise, subtract
-from shoal.kernels import steps
+from shoal.kernels import vector_math
 
 Control = Mapping[str, Tensor]
 
@@ -20,7 +20,7 @@ def next_control(update: Control, shift: Control, before: Control, reach: float)
     if isinstance(update, Flat) and whole is not None and all(map(_compiled, whole)):
         own, change = torch.empty_like(whole[0]), torch.empty_like(whole[0])
         change_of, shift_of, before_of = (vector.numpy() for vector in whole)
-        steps.control(own.numpy(), change.numpy(), change_of, shift_of, before_of, reach)
+        vector_math.control(own.numpy(), change.numpy(), change_of, shift_of, before_of, reach)
         return update.layout.tree(own), update.layout.tree(change)
     control = elementwise(lambda y, c: (y / -reach).sub_(c), update, shift)
     return control, subtract(control, before)

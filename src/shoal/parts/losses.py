@@ -8,8 +8,8 @@ from torch import Tensor
 from shoal.core.data import Data
 from shoal.core.task import Task
 from shoal.core.types import Weights
-from shoal.kernels import forward
-from shoal.solver.compiled import parameter_vector
+from shoal.kernels import mlp_loss
+from shoal.solver.compiled_sgd import parameter_vector
 
 CHUNK = 1000  # samples per forward pass
 
@@ -19,7 +19,7 @@ def mean_loss(task: Task, weights: Weights, data: Data) -> Tensor:
     if task.dense is not None and data.count:
         params = parameter_vector(weights.params, task).numpy()
         x, y = data.x.reshape(len(data.x), -1).numpy(), data.y.numpy()
-        return torch.tensor(forward.mean_loss(task.dense, params, x, y, data.rows), dtype=torch.float64)
+        return torch.tensor(mlp_loss.mean_loss(task.dense, params, x, y, data.rows), dtype=torch.float64)
     total = torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
         for piece in torch.split(torch.from_numpy(data.rows), CHUNK):

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from shoal.core.key import Key
 from shoal.core.types import Weights
-from shoal.kernels import steps
+from shoal.kernels import vector_math
 
 Kind = Literal["fedmut", "gaussian", "mixed"]
 Granularity = Literal["tensor", "module"]
@@ -171,7 +171,7 @@ def extended(now: Tensor, before: Tensor, by: float) -> Tensor:
     if not _plain(now, before):
         return difference(now, before).mul_(by).add_(now).to(now.dtype)
     out = torch.empty_like(now)
-    steps.extend(_flat(out), _flat(now), _flat(before), by)
+    vector_math.extend(_flat(out), _flat(now), _flat(before), by)
     return out
 
 
@@ -219,6 +219,6 @@ class Turn(NamedTuple):
 
 def _turn(new: Tensor, now: Tensor, before: Tensor) -> np.ndarray:
     if _plain(new, now, before):
-        return steps.turn(_flat(new), _flat(now), _flat(before))
+        return vector_math.turn(_flat(new), _flat(now), _flat(before))
     last = difference(new, now)
     return np.array([dot(last, last), dot(last, difference(now, before))])

@@ -13,7 +13,7 @@ from torch import Tensor
 from shoal.core.tree import all_finite
 from shoal.kernels.swarm import Flock
 from shoal.parts.landscape import Landscape
-from shoal.solver.compiled import in_threads
+from shoal.solver.compiled_sgd import in_threads
 
 
 class SwarmState(NamedTuple):

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shoal.report.blocks import PageTable, TableCell, document, toml
-from shoal.report.shades import Heat, Shade
+from shoal.report.heatmap_cells import Heat, Shade
+from shoal.report.page_parts import PageTable, TableCell, document, toml
 from shoal.report.table import NOTHING
 
 Cells = Sequence[Mapping[str, Any]]  # see `shoal.study.arena.cells`

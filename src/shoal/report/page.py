@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.core.errors import SpecError
-from shoal.report.comparison import comparison_page
+from shoal.report.comparison_page import comparison_page
+from shoal.report.run_page import single_page
 from shoal.report.runs import RunView
-from shoal.report.single import single_page
 
 
 def render(runs: Sequence[RunView], title: str) -> str:

@@ -16,7 +16,7 @@ from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.types import Cohort, Weights
 from shoal.loop import Federation, Progress
-from shoal.measures import MetricName, fairness, measures
+from shoal.metrics import MetricName, fairness, measures
 from shoal.spec import Evaluate, Spec
 
 CHUNK = 1000  # samples per forward pass

@@ -21,7 +21,7 @@ from shoal.core.data import Dataset
 from shoal.core.errors import SpecError, StageError
 from shoal.core.serialization import to_bytes
 from shoal.core.types import Cohort, Version, message_for
-from shoal.engines.process import keep_freed_memory
+from shoal.engines.os_settings import keep_freed_memory
 from shoal.loop import Progress, advance, start
 from shoal.runs.build import Setup, build
 from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sha256

@@ -37,7 +37,7 @@ from shoal.core.data import Data
 from shoal.core.key import Key
 from shoal.core.selector import Population, Selector
 from shoal.core.types import Cohort, Moment, Reply, Tree
-from shoal.selectors.size import check_population, check_size, cohort_size
+from shoal.selectors.cohort_size import check_population, check_size, cohort_size
 
 Distance = Literal["cosine", "l2", "l1"]
 PIECE = 2**16  # parameters that are compared at once

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.core.selector import Population, Selector
 from shoal.core.types import Cohort, Moment, Tree
-from shoal.selectors.size import check_population, check_size, cohort_size
+from shoal.selectors.cohort_size import check_population, check_size, cohort_size
 
 
 @dataclass(frozen=True)

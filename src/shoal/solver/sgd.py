@@ -17,8 +17,8 @@ from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Solver, Start, Trained, TrainedBlock
 from shoal.core.types import Context, Weights
-from shoal.solver import compiled, descent
-from shoal.solver.descent import Rule
+from shoal.solver import compiled_sgd, torch_sgd
+from shoal.solver.torch_sgd import Rule
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class Sgd(Solver):
             keys = [context.key.fold("noise")]
             return self.train_block(task, [beginning], Block.of([data]), keys, context.round, 1).single(0)
         dtype, rule = getattr(torch, self.precision), self._rule(context.round)
-        return descent.train(rule, task, start, data, context.key.fold("noise"), terms, shift, dtype)
+        return torch_sgd.train(rule, task, start, data, context.key.fold("noise"), terms, shift, dtype)
 
     def fits(self, task: Task, terms: tuple[Term, ...]) -> bool:
         """See `Solver`."""
-        return self.precision == "float32" and compiled.fits(task, active(terms))
+        return self.precision == "float32" and compiled_sgd.fits(task, active(terms))
 
     def train_block(
         self,
@@ -88,7 +88,9 @@ class Sgd(Solver):
         threads: int,
     ) -> TrainedBlock:
         """See `Solver`."""
-        return compiled.train(self._rule(round), task, starts, active(starts[0].terms), block, keys, threads)
+        return compiled_sgd.train(
+            self._rule(round), task, starts, active(starts[0].terms), block, keys, threads
+        )
 
     def _rule(self, round: int) -> Rule:
         return Rule(self.rate(round), self.momentum, self.weight_decay)

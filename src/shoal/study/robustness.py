@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.measures import auc
+from shoal.metrics import auc
 
 CONVERGED = 0.95  # of the final accuracy
 

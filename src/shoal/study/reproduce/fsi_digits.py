@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from shoal.report.heat import heat_map
+from shoal.report.heatmap_figure import heat_map
 from shoal.report.series import Axis, Curve
 from shoal.runs.runner import Result
 from shoal.study.reproduce.curves import picture

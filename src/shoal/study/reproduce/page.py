@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shoal.report.blocks import Badge, PageTable, TableCell, card, document, toml
+from shoal.report.page_parts import Badge, PageTable, TableCell, card, document, toml
 from shoal.report.runs import brief, flatten, varying
 from shoal.report.table import human_seconds
 from shoal.spec import to_table

@@ -14,7 +14,7 @@ import shoal.study.reproduce
 from shoal import cli
 from shoal.core.errors import SpecError
 from shoal.study.reproduce.experiment import ComparisonTable, PaperNumber, compared
-from shoal.study.reproduce.perform import perform
+from shoal.study.reproduce.run_experiment import perform
 
 
 @pytest.fixture(scope="module")

@@ -52,8 +52,8 @@ def partition(
 
 def _draw(chosen: Spec, dataset: Dataset, shards: Shards, path: Path) -> None:
     from shoal.data import label_matrix
-    from shoal.report.facts import partition_text
     from shoal.report.partition import partition_picture
+    from shoal.report.run_description import partition_text
     from shoal.runs.evaluation import shown_clients
     from shoal.spec import to_table
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from bench.tiny import tiny
 
-from shoal.bench.plain import Plain, Trainer, flatten, initial, keep_memory, plan, shared, visit
+from shoal.bench.plain_pytorch import Plain, Trainer, flatten, initial, keep_memory, plan, shared, visit
 from shoal.bench.process_signal import rope
 from shoal.bench.workloads import Workload
-from shoal.data.embedded import mnist5k
+from shoal.data.bundled import mnist5k
 from shoal.loop import advance, start
 from shoal.runs.runner import closing, one_thread
 

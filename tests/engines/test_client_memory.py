@@ -3,7 +3,7 @@ import torch
 from toy import same
 
 from shoal.core.engine import Memory
-from shoal.engines.memory import MemoryStore
+from shoal.engines.client_memory import MemoryStore
 
 
 def memory(value):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shoal.report.blocks import Badge, Gallery, PageTable, Sketch, TableCell, document, gallery, toml
 from shoal.report.charts import MOST_BANDS, final_chart, metric_chart
-from shoal.report.facts import progress, sample_text, shared_facts
+from shoal.report.page_parts import Badge, Gallery, PageTable, Sketch, TableCell, document, gallery, toml
+from shoal.report.run_description import progress, sample_text, shared_facts
 from shoal.report.runs import RunView, flatten, number, settings_of, varying
 from shoal.report.series import Against, is_regression, total
 from shoal.report.table import (

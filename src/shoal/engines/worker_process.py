@@ -20,7 +20,7 @@ from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.serialization import from_buffer, into_buffer, nbytes, to_bytes
 from shoal.core.types import Context, Tree
-from shoal.engines.process import die_with_parent, keep_freed_memory
+from shoal.engines.os_settings import die_with_parent, keep_freed_memory
 
 
 class Slot(NamedTuple):

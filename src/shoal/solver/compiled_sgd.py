@@ -24,8 +24,8 @@ from shoal.core.term import Term
 from shoal.core.training import Start, TrainedBlock
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
-from shoal.kernels import dense
-from shoal.solver.descent import Rule
+from shoal.kernels import mlp_training
+from shoal.solver.torch_sgd import Rule
 from shoal.terms.generated import Generated, generate
 from shoal.terms.not_true import NotTrue
 from shoal.terms.proximal import Proximal
@@ -59,7 +59,7 @@ def train(
     losses = np.empty(clients)
     distil = next((term for term in terms if isinstance(term, NotTrue)), NotTrue(0.0, 1.0))
     follow = next((term for term in terms if isinstance(term, Generated)), None)
-    sound = dense.train(
+    sound = mlp_training.train(
         task.dense,
         begin.numpy(),
         out.numpy(),
@@ -89,7 +89,7 @@ def train(
     )
 
 
-def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> dense.ExtraFeatures:
+def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> mlp_training.ExtraFeatures:
     """The generated features for all steps of all clients, computed in one pass."""
     classes, noise, y = [], [], block.y[torch.from_numpy(block.rows)]
     for key, (first, last) in zip(keys, pairwise(block.client_ptr.tolist()), strict=True):
@@ -101,7 +101,7 @@ def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> dense.Extr
     with torch.no_grad():
         features = generate(term.generator, torch.cat(noise), torch.cat(classes))
     ends = np.cumsum([0, *map(len, classes)])
-    return dense.ExtraFeatures(
+    return mlp_training.ExtraFeatures(
         features.numpy(), torch.cat(classes).numpy(), ends, term.learned.numpy(), term.g_a, term.g_b
     )
 
@@ -113,7 +113,7 @@ def _shifts(starts: Sequence[Start]) -> list[Mapping[str, Tensor]]:
     return [zeros_like(start.weights.params) if start.shift is None else start.shift for start in starts]
 
 
-def in_threads(counts: np.ndarray, threads: int, some: dense.Some, clients: int) -> None:
+def in_threads(counts: np.ndarray, threads: int, some: mlp_training.Some, clients: int) -> None:
     """Split the clients among threads into ranges of about equal work; `counts` are their samples."""
     threads = min(threads, clients)
     if threads == 1:

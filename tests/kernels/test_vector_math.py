@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from toy import KEY
 
-from shoal.kernels import steps
+from shoal.kernels import vector_math
 
 
 def models(size):
@@ -14,7 +14,7 @@ def models(size):
 def test_further_along_the_step_rounded_once(size):
     new, now, _ = models(size)
     out = np.empty(size, np.float32)
-    steps.extend(out, new, now, -2.7)
+    vector_math.extend(out, new, now, -2.7)
     first, second = new.astype(np.float64), now.astype(np.float64)
     assert np.array_equal(out, (first + -2.7 * (first - second)).astype(np.float32))
 
@@ -22,7 +22,7 @@ def test_further_along_the_step_rounded_once(size):
 @pytest.mark.parametrize("size", [0, 1, 7, 1001])
 def test_the_square_of_a_step_and_its_product_with_the_one_before(size):
     new, now, before = (model.astype(np.float64) for model in models(size))
-    square, inner = steps.turn(*models(size))
+    square, inner = vector_math.turn(*models(size))
     assert square == pytest.approx(((new - now) ** 2).sum())
     assert inner == pytest.approx(((new - now) * (now - before)).sum())
 
@@ -31,7 +31,7 @@ def test_the_square_of_a_step_and_its_product_with_the_one_before(size):
 def test_a_control_variate_and_its_change(size):
     update, shift, before = models(size)
     own, change = np.empty(size, np.float32), np.empty(size, np.float32)
-    steps.control(own, change, update, shift, before, 0.3)
+    vector_math.control(own, change, update, shift, before, 0.3)
     expected = update / np.float32(-0.3) - shift
     assert np.array_equal(own, expected)
     assert np.array_equal(change, expected - before)

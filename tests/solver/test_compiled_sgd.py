@@ -7,7 +7,7 @@ from toy import KEY, setup
 from shoal.core.types import Context
 from shoal.parts.generator import new_generator
 from shoal.parts.losses import mean_loss
-from shoal.solver import descent
+from shoal.solver import torch_sgd
 from shoal.solver.sgd import Sgd
 from shoal.terms.generated import Generated
 from shoal.terms.not_true import NotTrue
@@ -32,7 +32,7 @@ def both(terms_of, options=None, task=None, shift=False):
     more = {name: 0.1 * torch.ones_like(value) for name, value in start.params.items()} if shift else None
     by_kernels = solver.train(task, start, data, context, terms, more)
     noise = context.key.fold("noise")
-    by_torch = descent.train(solver._rule(0), task, start, data, noise, terms, more, torch.float32)
+    by_torch = torch_sgd.train(solver._rule(0), task, start, data, noise, terms, more, torch.float32)
     assert by_kernels.loss.item() == pytest.approx(by_torch.loss.item(), rel=1e-4)
     return by_kernels.weights.params, by_torch.weights.params, start.params
 

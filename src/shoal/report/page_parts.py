@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from shoal.report.canvas import COLOURS, GRID, INK, MUTED, SMALL, WIDTH, svg
-from shoal.report.shades import colours
+from shoal.report.heatmap_cells import colours
 
 # The style sheet names these colours, so that the dark theme can replace them.
 _NAMED = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {c: f"--line-{i}" for i, c in enumerate(COLOURS)}

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.data.dealing import cut, even, owners, skewed, spread, top_up
+from shoal.data.class_counts import cut, even, owners, skewed, spread, top_up
 
 
 class Shares:

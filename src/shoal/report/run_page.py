@@ -8,9 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.report.blocks import Badge, Gallery, PageTable, Sketch, TableCell, Tile, document, gallery, toml
 from shoal.report.charts import fairness_chart, histogram_chart, metric_chart, metrics_chart
-from shoal.report.facts import facts, population, progress, sample_text
+from shoal.report.page_parts import (
+    Badge,
+    Gallery,
+    PageTable,
+    Sketch,
+    TableCell,
+    Tile,
+    document,
+    gallery,
+    toml,
+)
+from shoal.report.run_description import facts, population, progress, sample_text
 from shoal.report.runs import RunView, flatten, number
 from shoal.report.series import (
     Against,

@@ -32,9 +32,9 @@ from shoal.core.outbox import Outbox
 from shoal.core.serialization import from_buffer, into_buffer, nbytes, to_bytes
 from shoal.core.tree import tree_map
 from shoal.core.types import Cohort, PerClient, Tree
-from shoal.engines.memory import MemoryStore
+from shoal.engines.client_memory import MemoryStore
 from shoal.engines.serial import delivered
-from shoal.engines.worker import ClientJob, ClientResult, Slot, serve
+from shoal.engines.worker_process import ClientJob, ClientResult, Slot, serve
 
 SLOTS = 2  # clients that a worker has at a time: one runs, one waits to run or to be collected
 SPARE = 2**20  # extra bytes of a slot, beyond the expected size of its content
