@@ -29,22 +29,22 @@ ALLOWED = {
     "models": {"core"},
     "data": {"core", "kernels"},
     "engines": {"core", "kernels"},
-    "measures": set(),
-    "tally": {"core"},
-    "loop": {"core", "tally"},
+    "metrics": set(),
+    "round_stats": {"core"},
+    "loop": {"core", "round_stats"},
     "config": {"core"},
     "catalogues": {"core", "config", "server", "terms", *CATALOGUES},
-    "spec": {"core", "config", "catalogues", "measures", "solver", *CATALOGUES},
+    "spec": {"core", "config", "catalogues", "metrics", "solver", *CATALOGUES},
     "overrides": {"core", "config", "catalogues", "spec"},
     "extend": {"core", "aggregators", "methods", "server", "solver"},
     "report": {"core"},
     "runs": {
-        *("core", "kernels", "config", "catalogues", "spec", "data", "models", "engines", "loop", "measures"),
+        *("core", "kernels", "config", "catalogues", "spec", "data", "models", "engines", "loop", "metrics"),
         "report",  # the page of a run that is done
     },
     "terminal": {"data", "report", "runs"},
     "study": {
-        *("core", "config", "catalogues", "spec", "overrides", "measures", "engines", "aggregators"),
+        *("core", "config", "catalogues", "spec", "overrides", "metrics", "engines", "aggregators"),
         *("selectors", "runs", "report", "terminal"),
     },
     "bench": {
