@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from importlib import import_module
 
+MODULES = (
+    *("philox", "cholesky", "critical", "dense", "fold", "logistic", "products", "steps", "swarm"),
+    "trimming",
+)
+
 
 def warm_up() -> None:
     """Compile every kernel, or load it if numba's cache has it."""
-    for name in ("philox", "dense", "fold", "logistic", "steps", "swarm"):
+    for name in MODULES:
         import_module(f"{__name__}.{name}")
