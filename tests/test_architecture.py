@@ -21,7 +21,7 @@ ALLOWED = {
     "parts": {"core", "kernels", "solver"},
     "aggregators": {"core", "kernels", "parts", "server", "solver"},
     "methods": {"core", "parts", "aggregators", "codecs", "server", "solver", "terms"},
-    "selectors": {"core"},
+    "selectors": {"core", "kernels"},
     "codecs": {"core", "parts"},
     "attacks": {"core"},
     "privacy": {"core"},
