@@ -22,7 +22,7 @@ ALLOWED = {
     "parts": {"core", "kernels", "solver", "terms"},
     "aggregators": {"core", "kernels", "parts", "server", "solver"},
     "methods": {"core", "parts", "aggregators", "codecs", "server", "solver", "terms"},
-    "selectors": {"core"},
+    "selectors": {"core", "kernels"},
     "codecs": {"core", "parts"},
     "attacks": {"core"},
     "privacy": {"core"},

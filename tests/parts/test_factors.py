@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 import torch
 from toy import KEY
 
-from shoal.parts.factors import as_matrix, factored, rank_of, spectrum
+from shoal.parts.factors import Factors, as_matrix, factored, rank_of, spectrum
 
 SHAPES = [(6, 9), (9, 6), (7, 7), (1, 5), (8, 3, 2, 2)]
 
@@ -48,3 +49,66 @@ def test_nothing_and_little_are_matrices_too():
 def test_ranks_are_shares_rounded_up():
     assert [rank_of(share, 10) for share in (0.0, 0.01, 0.5, 0.51, 1.0)] == [1, 1, 5, 6, 10]
     assert [rank_of(i / 16, 16) for i in range(1, 17)] == list(range(1, 17))
+
+
+def few(shape, rank, noise=0.0, name="few"):
+    """A large matrix with few directions, one ten thousand times as strong as another."""
+    draw = KEY.fold(name).numpy()
+    strengths = np.logspace(0, -4, rank)
+    made = (draw.normal(size=(shape[0], rank)) * strengths) @ draw.normal(size=(rank, shape[1]))
+    return torch.from_numpy(made + noise * draw.normal(size=shape)).float()
+
+
+@pytest.mark.parametrize("shape", [(70, 150), (150, 70), (80, 80)])
+@pytest.mark.parametrize("rank", [5, 20, 40])
+def test_large_matrices_with_few_directions(shape, rank):
+    matrix = few(shape, 20, 1e-8)
+    exact = torch.linalg.svdvals(matrix.double())
+    factors = factored(matrix, rank)
+    assert [part.shape for part in factors] == [(shape[0], rank), (rank,), (shape[1], rank)]
+    assert all(part.is_contiguous() and part.dtype == torch.float32 for part in factors)
+    kept = min(rank, 20)
+    torch.testing.assert_close(
+        factors.s[:kept].double(), exact[:kept], rtol=1e-4, atol=1e-6 * float(exact[0])
+    )
+    lost = float((matrix - factors.dense()).double().norm())
+    assert lost == pytest.approx(float(exact[rank:].norm()), abs=2.0**-15 * float(exact.norm()))
+    strong = factors.s > 1e-3 * factors.s[0]
+    for side in (factors.u[:, strong], factors.v[:, strong]):
+        torch.testing.assert_close(side.T @ side, torch.eye(int(strong.sum())), rtol=0, atol=1e-3)
+    assert factors.are_singular()
+
+
+def test_large_matrices_with_many_directions():
+    matrix = normal((90, 130))
+    exact = torch.linalg.svdvals(matrix.double())
+    factors = factored(matrix, 30)
+    lost = (matrix - factors.dense()).double().square().sum()
+    assert float(lost) == pytest.approx(float(exact[30:].square().sum()), rel=1e-5)
+    assert factors.are_singular()
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-36, 1e36])
+def test_no_size_of_a_large_matrix_is_too_small_or_too_large(scale):
+    matrix = scale * few((70, 90), 5)
+    torch.testing.assert_close(factored(matrix, 8).dense(), matrix, rtol=1e-2, atol=1e-3 * scale)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_large_matrix_that_is_not_finite_stays_so(bad):
+    matrix = few((70, 90), 5)
+    matrix[3, 4] = bad
+    assert not bool(factored(matrix, 8).dense().isfinite().all())
+
+
+def test_only_singular_vectors_and_values_are_such():
+    u, s, v = factored(few((70, 90), 12), 16)
+    assert Factors(u, s, v).are_singular()
+    skew = v.clone()
+    skew[:, 1] += 0.1 * v[:, 0]
+    longer = u.clone()
+    longer[:, 2] *= 1.1
+    zeros = torch.zeros_like(s)
+    wrong = [(u, s, skew), (longer, s, v), (u, 2 * s, 0.5 * v), (u, -s, -v), (u, zeros, v)]
+    wrong += [(u[:, [1, 0]], s[[1, 0]], v[:, [1, 0]]), (u, s * float("nan"), v)]
+    assert not any(Factors(*each).are_singular() for each in wrong)

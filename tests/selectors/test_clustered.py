@@ -220,3 +220,24 @@ def test_bad_values_are_refused(options, message):
 def test_a_cohort_larger_than_the_population():
     with pytest.raises(SpecError, match="count = 12 is more than the population of 10"):
         Clustered(count=12).check(10)
+
+
+@pytest.mark.parametrize("by", ["cosine", "l2", "l1"])
+def test_comparing_only_what_is_new_gives_the_bits_of_comparing_all(by):
+    draw = KEY.fold("bits").torch()
+    selector = Clustered(count=3, by=by)
+    in_steps = at_once = admitted(selector, [5] * 9)
+    last = {}
+    for clients in ((3, 1, 4), (1, 5, 8, 2), (6,), (4, 3)):
+        for client in clients:
+            last[client] = torch.randn(517, generator=draw).tolist()
+            in_steps = selector.observe(in_steps, client, told(last[client]), 0.1)
+        in_steps = selector.admit(in_steps, {})
+        assert not in_steps.changed
+    for client in sorted(last):
+        at_once = selector.observe(at_once, client, told(last[client]), 0.1)
+    found, wanted = (clustered.compared(state, by) for state in (in_steps, at_once))
+    order = [0, *(1 + found.clients.index(client) for client in wanted.clients)]
+    assert torch.equal(found.pairs[order][:, order], wanted.pairs)
+    cohorts = [selector.select(state, range(9), {}, moment(KEY)) for state in (in_steps, at_once)]
+    assert cohorts[0] == cohorts[1]

@@ -35,8 +35,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, shortening
-from shoal.aggregators.similarity import Form, Similarities, similarities
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, shortening
+from shoal.aggregators.similarity import Claims, Form, Similarities, similarities
 from shoal.core.errors import SpecError
 from shoal.core.types import Weights
 
@@ -103,22 +103,24 @@ def unusual(scores: Tensor, counts: Tensor, temperature: float) -> Tensor:
 
 def quantile(values: Tensor, counts: Tensor, level: float) -> float:
     """Of values that count so often; between two of them a straight line; 0 if there are none."""
-    values, counts = values[counts > 0], counts[counts > 0]
-    if not len(values):
+    here, often = values.numpy(), counts.numpy()  # for few numbers torch takes five times as long
+    here, often = here[often > 0], often[often > 0]
+    if not len(here):
         return 0.0
-    order = values.argsort(stable=True)
-    ordered, held = values[order], counts[order]
-    places = (held.cumsum(0) - held / 2) / held.sum()
-    after = int(torch.searchsorted(places, level).clamp(max=len(values) - 1))
+    order = here.argsort(kind="stable")
+    ordered, held = here[order], often[order]
+    ends = held.cumsum()
+    places = (ends - held / 2) / ends[-1]
+    after = min(int(places.searchsorted(level)), len(here) - 1)
     before = max(after - 1, 0)
-    gap = float(places[after] - places[before])
-    share = min(max((level - float(places[before])) / gap, 0.0), 1.0) if gap > 0 else 1.0
+    gap = places[after] - places[before]
+    share = min(max((level - places[before]) / gap, 0.0), 1.0) if gap > 0 else 1.0
     return float(ordered[before] + share * (ordered[after] - ordered[before]))
 
 
 def shortened(rows: Tensor, counts: Tensor, longest: float) -> Tensor:
     """[n] in (0, 1]: factors that make no row [n, numbers] longer than so many times the usual."""
-    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    norms = gram(rows).diagonal().sqrt()
     return shortening(norms, longest * quantile(norms, counts, 0.5))
 
 
@@ -183,10 +185,12 @@ class Similarity(MatrixRule):
         """See `MatrixRule`."""
         return self.judged(state, updates, [self.rank] * len(updates.ids))
 
-    def judged(self, state: Evidence, updates: UpdateMatrix, ranks: Sequence[float]) -> Decision:
-        """The same, with a rank for each client."""
+    def judged(
+        self, state: Evidence, updates: UpdateMatrix, ranks: Sequence[float], claims: Claims = ()
+    ) -> Decision:
+        """The same, with a rank for each client, and what it claims that its update decomposes into."""
         buffers = updates.model.buffers.keys()
-        weights, evidence = self.weigh(updates.parts(), ranks, state.of(updates.ids), buffers)
+        weights, evidence = self.weigh(updates.parts(), ranks, state.of(updates.ids), buffers, claims)
         shares = weights * updates.weights
         shares = shares / shares.sum()
         if self.adaptive and not self.literal:
@@ -195,7 +199,12 @@ class Similarity(MatrixRule):
         return Decision(state.updated(updates.ids, evidence), updates.combined(shares), shares)
 
     def weigh(
-        self, parts: Mapping[str, Tensor], ranks: Sequence[float], past: Tensor, buffers: Any = ()
+        self,
+        parts: Mapping[str, Tensor],
+        ranks: Sequence[float],
+        past: Tensor,
+        buffers: Any = (),
+        claims: Claims = (),
     ) -> tuple[Tensor, Tensor]:
         """Weights and evidence for updates [clients, *shape], by tensor."""
         parameters = {name: value for name, value in parts.items() if name not in buffers}
@@ -205,6 +214,7 @@ class Similarity(MatrixRule):
             self.form,
             literal=self.literal,
             buffers=[name for name in parts if name in buffers],
+            claims=claims,
         )
         if self.adaptive and not self.literal:
             return trusted(similar, self.alphas, self.temperature, past)

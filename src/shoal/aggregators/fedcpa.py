@@ -27,9 +27,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, floating
 from shoal.core.errors import SpecError
 from shoal.core.types import Weights
+from shoal.kernels.critical import compared, extremes, importance
 from shoal.parts.factors import is_matrix
 
 
@@ -42,36 +43,18 @@ class Critical(NamedTuple):
 
 def critical(importance: np.ndarray, share: float) -> tuple[Critical, Critical]:
     """The most and the least important ones; of equal ones the first."""
-    count = max(1, int(share * len(importance)))
-    return _smallest(-importance, importance, count), _smallest(importance, importance, count)
-
-
-def _smallest(keys: np.ndarray, values: np.ndarray, count: int) -> Critical:
-    bound = np.partition(keys, count - 1)[count - 1]
-    inside, ties = np.flatnonzero(keys < bound), np.flatnonzero(keys == bound)
-    places = np.sort(np.concatenate([inside, ties[: count - len(inside)]]))
-    return Critical(places, values[places].astype(np.float64))
+    values = importance.astype(np.float32, copy=False)
+    most, least = extremes(values, max(1, int(share * len(values))))
+    return Critical(most, values[most].astype(np.float64)), Critical(least, values[least].astype(np.float64))
 
 
 def likeness(one: Sequence[Critical], two: Sequence[Critical]) -> float:
     """In [0, 2]: how far two models agree on what is important and what is not, and on how much."""
-    pairs = list(zip(one, two, strict=True))
-    return float(np.mean([_correlation(a, b) + _overlap(a, b) for a, b in pairs]))
-
-
-def _overlap(one: Critical, two: Critical) -> float:
-    """Jaccard's: what both have, of what either has."""
-    both = len(np.intersect1d(one.places, two.places, assume_unique=True))
-    return both / (len(one.places) + len(two.places) - both)
-
-
-def _correlation(one: Critical, two: Critical) -> float:
-    """Pearson's, from [-1, 1] to [0, 1], on the places that both have; 0.5 where there is none."""
-    _, here, there = np.intersect1d(one.places, two.places, assume_unique=True, return_indices=True)
-    first, second = one.values[here], two.values[there]
-    if len(first) < 2 or not first.std() or not second.std():
-        return 0.5
-    return float((np.corrcoef(first, second)[0, 1] + 1) / 2)
+    found = 0.0
+    for a, b in zip(one, two, strict=True):
+        common, correlation = compared(a.places, a.values, b.places, b.values)
+        found += common / (len(a.places) + len(b.places) - common) + (correlation + 1) / 2
+    return found / len(one)
 
 
 def normality(scores: Tensor) -> Tensor:
@@ -107,29 +90,38 @@ class CriticalParameters(MatrixRule):
 
     def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
         """See `MatrixRule`."""
-        now = _matrices(updates.model)
-        rows = _matrix_rows(updates)
-        moved = rows.mean(0) if state.before is None else now - _matrices(state.before)
-        reached = now + moved if state.before is None else now
-        whole = critical((moved * reached).abs().numpy(), self.share)
-        clients = [critical((row * (now + row)).abs().numpy(), self.share) for row in rows]
-        n = len(clients)
-        between = torch.eye(n, dtype=torch.float64)
-        for i, j in combinations(range(n), 2):
+        now, ranges = _vector(updates.model), _matrices(updates.model)
+        rows = updates.rows.cpu()
+        before = None if state.before is None else _vector(state.before)
+        moved = rows.mean(0) if before is None else now - before
+        reached = now + moved if before is None else now
+        changed = (moved * reached).abs().numpy()
+        whole = critical(np.concatenate([changed[first:last] for first, last in ranges]), self.share)
+        clients = [critical(_importance(row, now, ranges), self.share) for row in rows]
+        between = np.eye(len(clients))
+        for i, j in combinations(range(len(clients)), 2):
             between[i, j] = between[j, i] = likeness(clients[i], clients[j])
-        apart = torch.tensor([likeness(one, whole) for one in clients], dtype=torch.float64)
-        weights = normality(between.mean(1) + apart)
+        apart = np.array([likeness(one, whole) for one in clients])
+        weights = normality(torch.from_numpy(between.mean(1) + apart))
         shares = weights / (weights > 0).sum()
         return Decision(CriticalState(updates.model), updates.combined(shares), shares)
 
 
-def _matrices(model: Weights) -> Tensor:
-    """[numbers]: all parameters that lie in matrices."""
-    return torch.cat([value.flatten() for value in model.params.values() if is_matrix(value)]).cpu()
+def _vector(model: Weights) -> Tensor:
+    """[numbers]: what the rows of a matrix of updates are changes of."""
+    return torch.cat([value.flatten() for value in floating(model).values()]).cpu()
 
 
-def _matrix_rows(updates: UpdateMatrix) -> Tensor:
-    """[clients, numbers]: their updates."""
-    parts = updates.parts()
-    names = [name for name, value in updates.model.params.items() if is_matrix(value)]
-    return torch.cat([parts[name].flatten(1) for name in names], 1).cpu()
+def _matrices(model: Weights) -> np.ndarray:
+    """[matrices, 2] int64: where the parameters that lie in matrices begin and end in this vector."""
+    ends = np.cumsum([value.numel() for value in model.params.values()])
+    ranges = [(end - value.numel(), end) for value, end in zip(model.params.values(), ends, strict=True)]
+    chosen = [each for each, value in zip(ranges, model.params.values(), strict=True) if is_matrix(value)]
+    return np.array(chosen, np.int64).reshape(-1, 2)
+
+
+def _importance(row: Tensor, now: Tensor, ranges: np.ndarray) -> np.ndarray:
+    """|D (w + D)| of the numbers in these ranges."""
+    found = np.empty((ranges[:, 1] - ranges[:, 0]).sum(), np.float32)
+    importance(row.float().numpy(), now.float().numpy(), ranges, found)
+    return found

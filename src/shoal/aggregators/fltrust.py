@@ -31,7 +31,7 @@ from shoal.core.data import schedule
 from shoal.core.errors import SpecError
 from shoal.core.method import Axes
 from shoal.core.task import Task
-from shoal.core.types import Cohort, Context, Moment, Weights
+from shoal.core.types import Cohort, Context, Moment, PerClient, Weights
 from shoal.solver.sgd import Sgd
 
 SERVER = -1  # its place among the clients whose updates are compared
@@ -66,9 +66,23 @@ class FLTrust(Aggregator):
         """See `Aggregator`."""
         return acc.add(client, sent, update, 1.0)
 
+    def fold_block(
+        self,
+        acc: UpdateMatrix,
+        clients: tuple[int, ...],
+        sent: Weights | PerClient,
+        update: Weights,
+        weights: Tensor,
+    ) -> UpdateMatrix:
+        """See `Aggregator`."""
+        at_once = acc.add_rows(clients, sent, update, torch.ones_like(weights))
+        if at_once is None:
+            at_once = Aggregator.fold_block(self, acc, clients, sent, update, weights)
+        return at_once
+
     def finish(self, task: Task, state: Any, acc: UpdateMatrix, moment: Moment) -> Outcome:
         """See `Aggregator`."""
-        if not acc.arrived().ids:
+        if acc.nobody_came:
             return Outcome(state, NO_STEP)
         own = self._own_update(task, acc.model, moment)
         came = acc.add(SERVER, acc.model, own, 1.0).arrived()._replace(counters=acc.counters)

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, by_client, offset
 from shoal.aggregators.mean import add_weighted, counted, reached
-from shoal.core.flat import vectors
+from shoal.core.flat import Flat, vectors
 from shoal.core.task import Task
-from shoal.core.types import Cohort, Moment, Weights
+from shoal.core.types import Cohort, Moment, PerClient, Weights
+from shoal.kernels.products import products
 
 CHUNK = 2**16  # columns of the matrix that are computed with at once
 
@@ -59,6 +60,24 @@ class UpdateMatrix(NamedTuple):
         self.weights[place] = weight * self.draws.get(client, 1)
         return self._replace(counters=reached(self.counters, sent, update))
 
+    def add_rows(
+        self, clients: tuple[int, ...], sent: Weights | PerClient, update: Weights, weights: Tensor
+    ) -> UpdateMatrix | None:
+        """With the stacked updates of several clients, in one pass; None where each has to be looked at."""
+        whole = vectors(self.model.params, update.params)
+        if whole is None or sent is not self.model or self.model.buffers:
+            return None
+        places = torch.tensor([self.ids.index(client) for client in clients])
+        self.rows.index_copy_(0, places.to(self.rows.device), whole[1].to(self.rows.dtype))
+        often = torch.tensor([self.draws.get(client, 1) for client in clients])
+        self.weights[places] = weights.double() * often
+        return self
+
+    @property
+    def nobody_came(self) -> bool:
+        """Whether there is no row."""
+        return bool(self.weights.isnan().all())
+
     def arrived(self) -> UpdateMatrix:
         """Without the rows of those who did not reply."""
         came = ~self.weights.isnan()
@@ -84,14 +103,15 @@ class UpdateMatrix(NamedTuple):
 
     def step(self, flat: Tensor) -> Weights:
         """A step [numbers], by tensor."""
-        floats = floating(self.model)
+        floats, held = floating(self.model), self.model.params
         pieces = torch.split(flat, [value.numel() for value in floats.values()])
         steps = {
             name: piece.reshape(value.shape)
             for (name, value), piece in zip(floats.items(), pieces, strict=True)
         }
         params, buffers = ({name: steps[name] for name in values if name in steps} for values in self.model)
-        return Weights(params, {**buffers, **counted(self.model, self.counters)})
+        together = held.layout.tree(flat[: len(held.vector)]) if isinstance(held, Flat) else params
+        return Weights(together, {**buffers, **counted(self.model, self.counters)})
 
 
 def floating(weights: Weights) -> dict[str, Tensor]:
@@ -129,6 +149,20 @@ class MatrixRule(Aggregator):
         """See `Aggregator`."""
         return acc.add(client, sent, update, weight)
 
+    def fold_block(
+        self,
+        acc: UpdateMatrix,
+        clients: tuple[int, ...],
+        sent: Weights | PerClient,
+        update: Weights,
+        weights: Tensor,
+    ) -> UpdateMatrix:
+        """See `Aggregator`."""
+        at_once = acc.add_rows(clients, sent, update, weights)
+        if at_once is None:
+            at_once = Aggregator.fold_block(self, acc, clients, sent, update, weights)
+        return at_once
+
     def finish(self, task: Task, state: Any, acc: UpdateMatrix, moment: Moment) -> Outcome:
         """See `Aggregator`."""
         came = acc.arrived()
@@ -140,6 +174,8 @@ class MatrixRule(Aggregator):
 
 def gram(rows: Tensor) -> Tensor:
     """[n, n] float64: the inner products of rows [n, numbers]."""
+    if rows.device.type == "cpu" and rows.dtype == torch.float32:
+        return torch.from_numpy(products(rows.contiguous().numpy()))
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for piece in torch.split(rows, CHUNK, 1):
         exact = piece.double()

@@ -18,28 +18,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import check_amount, count_of
-from shoal.aggregators.matrix import CHUNK, Decision, MatrixRule, UpdateMatrix
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix
 from shoal.core.errors import SpecError
+from shoal.kernels import trimming
 
 
 def trimmed(rows: Tensor, trim: int) -> tuple[Tensor, Tensor]:
     """The mean of each column without its `trim` smallest and largest numbers; and in what share of the
     columns each row was kept. Rows that are equal to the last one kept share its place."""
-    n, width = rows.shape
-    means, kept = np.empty(width), np.zeros(n)
-    values = rows.cpu().numpy()
-    for first in range(0, width, CHUNK):
-        piece = values[:, first : first + CHUNK]
-        ordered = np.sort(piece, axis=0)[trim : n - trim]  # ten times as fast as torch's
-        means[first : first + CHUNK] = ordered.mean(0, dtype=np.float64)
-        inside = (piece >= ordered[0]) & (piece <= ordered[-1])
-        kept += (inside / inside.sum(0)).sum(1)
-    return torch.from_numpy(means).to(rows.device), torch.from_numpy(kept / width)
+    means, kept = trimming.trimmed(rows.float().cpu().contiguous().numpy(), trim)
+    return torch.from_numpy(means).to(rows.device), torch.from_numpy(kept)
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from importlib import import_module
 
+MODULES = (
+    *("philox", "mlp_training", "mlp_loss", "fold", "vector_math", "logistic", "generator", "swarm"),
+    *("cholesky", "critical", "products", "trimming"),
+)
+
 
 def warm_up() -> None:
     """Compile all kernels, or load them from numba's cache."""
-    for name in (
-        "philox",
-        "mlp_training",
-        "mlp_loss",
-        "fold",
-        "generator",
-        "logistic",
-        "vector_math",
-        "swarm",
-    ):
+    for name in MODULES:
         import_module(f"{__name__}.{name}")

@@ -18,9 +18,9 @@ Weights that adapt to what is seen are ours (`aggregators.dsvd`); `adaptive = fa
 A rank is a share of the largest one, the same for all matrices of a client; it starts at a half, d is a
 sixteenth, and high and low are beyond the quartiles of the round. The paper's server averages the full v_i,
 which clients send beside the factors; here the cut updates are all that travels, or with
-`aggregate = "full"` the full ones. The server decomposes what it got by itself, because factors are only a
-claim. Buffers are averaged with the same weights. The paper's theorem has a wrong sign and no proof of its
-last step; nothing here relies on it.
+`aggregate = "full"` the full ones. Factors are only a claim: the server checks that they are singular
+vectors and values, and decomposes by itself what was not sent as such. Buffers are averaged with the same
+weights. The paper's theorem has a wrong sign and no proof of its last step; nothing here relies on it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from shoal.aggregators.averaging import client_weight
 from shoal.aggregators.dsvd import Evidence, Similarity
 from shoal.aggregators.matrix import UpdateMatrix
 from shoal.aggregators.similarity import Form
-from shoal.codecs.low_rank import LowRank, restored
+from shoal.codecs.low_rank import Cut, LowRank, restored
 from shoal.core.data import Data
 from shoal.core.gate import Like
 from shoal.core.key import Key
@@ -45,7 +45,7 @@ from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start, Training
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Setting, Weights
-from shoal.parts.factors import full_rank, is_matrix, rank_of
+from shoal.parts.factors import Factors, full_rank, is_matrix, rank_of
 from shoal.parts.losses import mean_loss
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
@@ -71,11 +71,20 @@ class DSVDReply(NamedTuple):
     score: Tensor  # [] float64: how much training lowered its own loss
 
 
+class DSVDReceived(NamedTuple):
+    """The same, with its matrices whole again."""
+
+    update: Weights
+    score: Tensor
+    factors: Mapping[str, Factors]  # of those that came as such
+
+
 class DSVDAcc(NamedTuple):
     """The fold."""
 
     updates: UpdateMatrix
     scores: Mapping[int, float]
+    factors: Mapping[int, Mapping[str, Factors]]  # by client: what its update is the product of
 
 
 @dataclass(frozen=True)
@@ -121,13 +130,16 @@ class DSVD(Training):
 
     def begin(self, state: DSVDState, cohort: Cohort) -> DSVDAcc:
         """See `Method`."""
-        return DSVDAcc(UpdateMatrix.empty(state.model, cohort), {})
+        return DSVDAcc(UpdateMatrix.empty(state.model, cohort), {}, {})
 
     def fold(self, acc: DSVDAcc, client: int, sent: Any, reply: Reply) -> DSVDAcc:
         """See `Method`."""
-        weight = client_weight(self.weights, reply)
-        updates = acc.updates.add(client, sent.model, reply.payload.update, weight)
-        return DSVDAcc(updates, {**acc.scores, client: float(reply.payload.score)})
+        weight, payload = client_weight(self.weights, reply), reply.payload
+        updates = acc.updates.add(client, sent.model, payload.update, weight)
+        factors = payload.factors if sent.model is acc.updates.model else {}  # else its row is another
+        return DSVDAcc(
+            updates, {**acc.scores, client: float(payload.score)}, {**acc.factors, client: factors}
+        )
 
     def finish(self, task: Task, state: DSVDState, acc: DSVDAcc, moment: Moment) -> tuple[DSVDState, Metrics]:
         """See `Method`."""
@@ -135,7 +147,8 @@ class DSVD(Training):
         if not came.ids:
             return state, {}
         shares = [state.shares.get(client, START) for client in came.ids]
-        decision = self._rule().judged(state.evidence, came, shares)
+        claims = [acc.factors[client] for client in came.ids]
+        decision = self._rule().judged(state.evidence, came, shares, claims)
         step = came.step(decision.step)
         kept, params = self.server.step(state.server, step.params)
         scores = torch.tensor([acc.scores[client] for client in came.ids], dtype=torch.float64)
@@ -162,7 +175,9 @@ class DSVD(Training):
 
     def received(self, reply: Reply, sent: Any) -> Reply:
         """See `Method`."""
-        return reply._replace(payload=restored(reply.payload, sent.model))
+        params, whole = reply.payload.update.params, restored(reply.payload, sent.model)
+        factors = {name: value.factors for name, value in params.items() if isinstance(value, Cut)}
+        return reply._replace(payload=DSVDReceived(whole.update, whole.score, factors))
 
 
 def weights(

@@ -3,6 +3,10 @@
 A tensor of two or more axes is a matrix [first axis, all others]: a convolution [out, in * height * width].
 Its singular vectors come from the product of the matrix with its own transpose on the shorter side, which
 costs a fraction of a full decomposition.
+
+What a few samples change in a large layer has no more directions than there are samples. Then these are
+found first, by a Cholesky decomposition of that product that ends when what is left is no more than rounding,
+and only what lies in them is decomposed.
 """
 
 from __future__ import annotations
@@ -10,8 +14,16 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from shoal.kernels.cholesky import pivoted
+from shoal.kernels.products import products
+
+LARGE = 64  # sides from which on it pays to look for few directions first
+ROUNDING = 2.0**-30  # of a matrix's energy; an update, the difference of two models, is rounded to no less
+TINY = 1e-60  # squares, and with them their inverses, that may not fit into float32
 
 
 class Factors(NamedTuple):
@@ -23,7 +35,28 @@ class Factors(NamedTuple):
 
     def dense(self) -> Tensor:
         """[rows, columns]."""
-        return (self.u * self.s) @ self.v.T
+        u, s, v = self.directions()
+        # a copy, because the last bits of a product depend on where its operands lie: not in a packet
+        return (u * s) @ v.clone(memory_format=torch.contiguous_format).T
+
+    def directions(self) -> Factors:
+        """Without the zeros behind."""
+        some = int(self.s.count_nonzero())
+        if some == len(self.s) or bool(self.s[some:].any()):
+            return self
+        return Factors(self.u[:, :some], self.s[:some], self.v[:, :some])
+
+    def are_singular(self) -> bool:
+        """Whether these are the singular vectors and values of their product, to the digits of float32."""
+        u, s, v = self.directions()
+        near, far = (u, v * s) if u.shape[0] <= v.shape[0] else (v, u * s)
+        if not len(s) or not bool((s > 0).all()):
+            return False
+        largest = float(s.max())
+        one, squares = near.T @ near, far.T @ far
+        straight = float((one - torch.eye(len(s), device=s.device)).abs().max()) <= 1e-3
+        apart = float((squares - torch.diag(s.square())).abs().max()) <= 1e-5 * largest**2
+        return straight and apart and bool((s.diff() <= 1e-3 * largest).all())
 
 
 def is_matrix(value: Tensor) -> bool:
@@ -46,15 +79,22 @@ def rank_of(share: float, largest: int) -> int:
     return max(1, math.ceil(share * largest - 1e-9))
 
 
-def spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The singular vectors of the shorter side [side, side] and the singular values [side], descending."""
+def spectrum(matrix: Tensor, gram: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
+    """The singular vectors of the shorter side [side, side] and the singular values [side], descending.
+
+    `gram` is the product of that side with itself, where it is known.
+    """
     peak = float(matrix.abs().max())
     if not 0 < peak < math.inf:  # nothing to decompose; what is not finite stays so, for the server to refuse
         side = min(matrix.shape)
         values = matrix.new_full((side,), peak if peak == 0 else math.nan)
         return torch.eye(side, dtype=matrix.dtype, device=matrix.device), values
-    wide = _wide(matrix) / peak  # so that no square overflows
-    squares, vectors = _eigen(wide @ wide.T)
+    if gram is None:
+        wide = _wide(matrix) / peak  # so that no square overflows
+        product = wide @ wide.T
+    else:
+        product = torch.from_numpy(gram / peak**2).to(matrix.dtype)
+    squares, vectors = _eigen(product)
     return vectors.flip(1), peak * squares.clamp(min=0).sqrt().flip(0)
 
 
@@ -69,16 +109,47 @@ def _eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def factored(matrix: Tensor, rank: int) -> Factors:
-    """The nearest matrix of that rank (Eckart and Young)."""
-    vectors, values = spectrum(matrix)
+    """The nearest matrix of that rank (Eckart and Young). Directions that it does not have are zeros."""
+    large = min(matrix.shape) >= LARGE and matrix.device.type == "cpu" and matrix.dtype == torch.float32
+    gram = products(_wide(matrix).contiguous().numpy()) if large else None
+    few = None if gram is None else _of_few_directions(matrix, gram, rank)
+    near, s, far = few or _of_many(matrix, gram, rank)
+    return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
+
+
+def _of_few_directions(matrix: Tensor, gram: np.ndarray, rank: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The vectors of the shorter side, the values, and the vectors of the longer side; None if there are
+    many directions."""
+    if not TINY < gram.max() < 1 / TINY:
+        return None
+    lower = pivoted(gram, len(gram) // 2, ROUNDING)
+    if lower is None:
+        return None
+    rows = torch.from_numpy(lower)
+    squares, turned = torch.linalg.eigh(rows @ rows.T)
+    s = squares.flip(0)[:rank].sqrt()
+    near = rows.T @ (turned.flip(1)[:, :rank] / s)
+    far = ((near / s).T.float() @ _wide(matrix)).T
+    return _padded(near, rank), _padded(s, rank), _padded(far, rank)
+
+
+def _of_many(matrix: Tensor, gram: np.ndarray | None, rank: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, whatever the matrix is like."""
+    vectors, values = spectrum(matrix, gram)
     near = vectors[:, :rank].contiguous()  # as it arrives: the bits of a product depend on the layout
     finite = bool(values[0].isfinite())
     unit = 2.0 ** math.frexp(float(values[0]))[1] if finite else 1.0  # so that no square over- or underflows
     far = near.T @ (_wide(matrix) / unit)
     s = far.norm(dim=1) if finite else values[:rank]
     far = (far / torch.where(s > 0, s, 1.0)[:, None]).T.contiguous()
-    s = s * unit
-    return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
+    return near, s * unit, far
+
+
+def _padded(values: Tensor, width: int) -> Tensor:
+    """In float32, with zeros behind, up to this width."""
+    padded = values.new_zeros(*values.shape[:-1], width, dtype=torch.float32)
+    padded[..., : values.shape[-1]] = values
+    return padded
 
 
 def _wide(matrix: Tensor) -> Tensor:

@@ -37,10 +37,11 @@ from shoal.core.data import Data
 from shoal.core.key import Key
 from shoal.core.selector import Population, Selector
 from shoal.core.types import Cohort, Moment, Reply, Tree
+from shoal.kernels.products import products
 from shoal.selectors.cohort_size import check_population, check_size, cohort_size
 
 Distance = Literal["cosine", "l2", "l1"]
-PIECE = 2**16  # parameters that are compared at once
+PIECE = 2**16  # parameters whose L1 distances are taken at once
 
 
 class Shares(NamedTuple):
@@ -131,25 +132,38 @@ def ward(distances: np.ndarray) -> np.ndarray:
 
 def cut(tree: np.ndarray, masses: np.ndarray, limit: int) -> np.ndarray:
     """[clients]: the largest branch of the tree around each client whose mass is not above the limit."""
-    held = masses.tolist()
-    for left, right in tree[:, :2].astype(int):
+    held, joined = masses.tolist(), tree[:, :2].astype(int).tolist()
+    for left, right in joined:
         held.append(held[left] + held[right])
     branch = list(range(len(held)))
     for node in reversed(range(len(masses), len(held))):
         if held[node] <= limit:
-            for child in tree[node - len(masses), :2].astype(int):
+            for child in joined[node - len(masses)]:
                 branch[child] = branch[node]
     return np.array(branch[: len(masses)])
 
 
 def distances_between(gradients: Sequence[Tensor], distance: Distance) -> np.ndarray:
     """[n, n] float64: arccos of the cosine, squared L2 or L1 distances of flat gradients."""
-    n = len(gradients)
-    total = torch.zeros(n, n, dtype=torch.float64)
-    for first in range(0, len(gradients[0]), PIECE):
-        piece = torch.stack([gradient[first : first + PIECE] for gradient in gradients]).double()
-        total += torch.cdist(piece, piece, p=1) if distance == "l1" else piece @ piece.T
-    found: np.ndarray = total.numpy()
+    return _apart(_pairs(gradients, gradients, distance), distance)
+
+
+def _pairs(some: Sequence[Tensor], others: Sequence[Tensor], distance: Distance) -> np.ndarray:
+    """[some, others] float64: the L1 distances of flat gradients, or the inner products that say the other
+    distances. A pair's does not depend on which others are compared at the same time."""
+    if distance != "l1":
+        return products([one.numpy() for one in some], [other.numpy() for other in others])
+    total = torch.zeros(len(some), len(others), dtype=torch.float64)
+    for first in range(0, len(some[0]), PIECE):
+        here, there = (
+            torch.stack([g[first : first + PIECE] for g in group]).double() for group in (some, others)
+        )
+        total += torch.cdist(here, there, p=1)
+    return total.numpy()
+
+
+def _apart(found: np.ndarray, distance: Distance) -> np.ndarray:
+    """[n, n] float64: the distances, from what `_pairs` says of all."""
     if distance == "l1":
         return found
     squares = np.diag(found)
@@ -163,11 +177,20 @@ def distances_between(gradients: Sequence[Tensor], distance: Distance) -> np.nda
     return apart
 
 
+class Compared(NamedTuple):
+    """The gradients that were compared, and what `_pairs` says of them; the first is a gradient of zeros."""
+
+    clients: tuple[int, ...]
+    pairs: Tensor  # [1 + clients, 1 + clients] float64
+
+
 class Seen(NamedTuple):
     """What is remembered of the clients."""
 
     counts: Mapping[int, int]  # samples of each that told
     gradients: Mapping[int, Tensor]  # [parameters]: the last update of each that replied
+    compared: Compared = Compared((), torch.zeros(1, 1, dtype=torch.float64))
+    changed: tuple[int, ...] = ()  # whose gradients are new since they were compared
 
 
 @dataclass(frozen=True)
@@ -195,7 +218,10 @@ class Clustered(Selector):
 
     def admit(self, state: Seen, profiles: Mapping[int, int]) -> Seen:
         """See `Selector`."""
-        return state._replace(counts={**state.counts, **profiles})
+        state = state._replace(counts={**state.counts, **profiles})
+        if self.by == "size":
+            return state
+        return state._replace(compared=compared(state, self.by), changed=())
 
     def select(
         self, state: Seen, available: Population, reports: Mapping[int, Tree], moment: Moment
@@ -206,7 +232,7 @@ class Clustered(Selector):
         if self.by == "size":
             shares = by_size(counts, draws)
         else:
-            distances = _spread(state.gradients, available, self.by)
+            distances = _spread(compared(state, self.by), available, self.by)
             shares = by_similarity(counts, draws, distances, moment.key.fold("pour"))
         drawn, often = np.unique(shares.draw(moment.key.fold("draw")), return_counts=True)
         ids = tuple(available[int(position)] for position in drawn)
@@ -217,8 +243,9 @@ class Clustered(Selector):
         update = getattr(reply.payload, "update", None)
         if self.by == "size" or update is None:
             return state
-        flat = torch.cat([value.detach().reshape(-1).float().cpu() for value in update.params.values()])
-        return state._replace(gradients={**state.gradients, client: flat})
+        gradient = torch.cat([value.detach().reshape(-1).float().cpu() for value in update.params.values()])
+        changed = (*(other for other in state.changed if other != client), client)
+        return state._replace(gradients={**state.gradients, client: gradient}, changed=changed)
 
     def check(self, population: int) -> None:
         """See `Selector`."""
@@ -231,13 +258,26 @@ def counts_of(state: Seen, available: Population) -> np.ndarray:
     return counts if counts.any() else np.ones_like(counts)
 
 
-def _spread(gradients: Mapping[int, Tensor], available: Population, distance: Distance) -> np.ndarray:
+def compared(state: Seen, distance: Distance) -> Compared:
+    """All gradients that are remembered: only those that are new are compared with the others."""
+    if not state.changed:
+        return state.compared
+    before, new = state.compared, set(state.changed)
+    clients = (*(client for client in before.clients if client not in new), *state.changed)
+    nothing = torch.zeros_like(state.gradients[clients[0]])
+    gradients = [nothing, *(state.gradients[client] for client in clients)]
+    old = len(gradients) - len(new)
+    place = {client: row for row, client in enumerate(before.clients, 1)}
+    rows = [0, *(place[client] for client in clients[: old - 1])]
+    pairs = np.empty((len(gradients), len(gradients)))
+    pairs[:old, :old] = before.pairs.numpy()[np.ix_(rows, rows)]
+    pairs[old:] = _pairs(gradients[old:], gradients, distance)
+    pairs[:old, old:] = pairs[old:, :old].T
+    return Compared(clients, torch.from_numpy(pairs))
+
+
+def _spread(known: Compared, available: Population, distance: Distance) -> np.ndarray:
     """[available, available]: distances. Those who never replied share one row, of a gradient of zeros."""
-    known = [client for client in available if client in gradients]
-    if not known:
-        return np.zeros((len(available), len(available)))
-    nothing = torch.zeros_like(gradients[known[0]])
-    between = distances_between([*(gradients[client] for client in known), nothing], distance)
-    place = {client: row for row, client in enumerate(known)}
-    rows = [place.get(client, len(known)) for client in available]
-    return between[np.ix_(rows, rows)]
+    place = {client: row for row, client in enumerate(known.clients, 1)}
+    rows = [place.get(client, 0) for client in available]
+    return _apart(known.pairs.numpy(), distance)[np.ix_(rows, rows)]

@@ -1,0 +1,136 @@
+"""The largest and the smallest of many numbers, and how two such choices compare."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32, float64, int32, int64, types
+
+from shoal.kernels.jit import Index, given, inner, kernel
+
+_DIGITS = ((20, 11), (9, 11), (0, 9))  # of the 31 bits of a float32 that is not negative: shift and length
+_ALL = np.int32(0x7FFFFFFF)
+_SAMPLE = 2048  # numbers from which a bound of the smallest is guessed
+
+
+@kernel(types.void(given(float32, 1), given(float32, 1), given(int64, 2), float32[::1]))
+def importance(change: np.ndarray, start: np.ndarray, ranges: np.ndarray, out: np.ndarray) -> None:
+    """|change * (start + change)|, of the numbers in these ranges, one after another."""
+    at = 0
+    for r in range(len(ranges)):
+        first, last = ranges[r, 0], ranges[r, 1]
+        moved, begun = change[first:last], start[first:last]
+        found = out[at : at + moved.size]
+        for p in range(found.size):
+            found[p] = abs(moved[p] * (begun[p] + moved[p]))
+        at += moved.size
+
+
+@inner
+def _nth(keys: np.ndarray, rest: np.ndarray, n: Index, counts: np.ndarray) -> tuple[Index, Index]:
+    """The key that n keys come before in ascending order, and how many are smaller; digit by digit."""
+    smaller, size, held = 0, keys.size, keys
+    found = 0
+    for shift, length in _DIGITS:
+        last = (1 << length) - 1
+        for digit in range(last + 1):
+            counts[digit] = 0
+        for p in range(size):
+            counts[(held[p] >> shift) & last] += 1
+        digit = 0
+        while smaller + counts[digit] <= n:
+            smaller += counts[digit]
+            digit += 1
+        kept = 0
+        for p in range(size):
+            key = held[p]
+            rest[kept] = key
+            kept += ((key >> shift) & last) == digit
+        size, held = kept, rest
+        found |= digit << shift
+    return found, smaller
+
+
+@inner
+def _bound(keys: np.ndarray, guess: int, count: int) -> tuple[Index, Index]:
+    """The largest of the `count` smallest keys, and how many are smaller."""
+    below, within = 0, 0
+    for p in range(keys.size):
+        below += keys[p] < guess
+        within += keys[p] <= guess
+    if below < count <= within:  # as with many zeros
+        return guess, below
+    return _nth(keys, np.empty(keys.size, np.int32), count - 1, np.empty(2048, np.int64))
+
+
+@kernel(types.void(given(int32, 1), int32, int64[::1]))
+def _smallest(keys: np.ndarray, guess: int, places: np.ndarray) -> None:
+    """The places of the smallest keys, as many as there is room for. Few are not above the guess, if it is
+    good, and the others are only looked at once."""
+    count, room = places.size, 4 * places.size
+    few, where = np.empty(room, np.int32), np.empty(room, np.int64)
+    found = 0
+    for p in range(keys.size):
+        if keys[p] <= guess:
+            if found == room:
+                found += 1
+                break
+            few[found], where[found] = keys[p], p
+            found += 1
+    near = count <= found <= room
+    held = few[:found] if near else keys
+    bound, below = _bound(held, guess, count)
+    ties, filled = count - below, 0
+    for p in range(held.size):
+        if held[p] < bound or (held[p] == bound and ties > 0):
+            ties -= held[p] == bound
+            places[filled] = where[p] if near else p
+            filled += 1
+            if filled == count:
+                break
+
+
+def extremes(values: np.ndarray, count: int) -> np.ndarray:
+    """[2, count] int64: the places of the largest and of the smallest of float32 numbers that are not
+    negative, each ascending; of equal numbers the first."""
+    if not 1 <= count <= len(values):
+        raise ValueError(f"{count} of {len(values)} numbers cannot be chosen")
+    places = np.empty((2, count), np.int64)
+    small_first = values.view(np.int32)  # the bits have the order of the numbers
+    for keys, found in zip((_ALL - small_first, small_first), places, strict=True):
+        some = np.sort(keys[:: max(1, len(keys) // _SAMPLE)])
+        _smallest(keys, some[min(2 * count * len(some) // len(keys) + 4, len(some) - 1)], found)
+    return places
+
+
+_CHOICE = (given(int64, 1), given(float64, 1))  # places, ascending, and the numbers there
+_PAIR = types.Tuple((float64, float64))  # type: ignore[no-untyped-call]
+
+
+@kernel(_PAIR(*_CHOICE, *_CHOICE))
+def compared(
+    places: np.ndarray, values: np.ndarray, other_places: np.ndarray, other_values: np.ndarray
+) -> tuple[float, float]:
+    """How many places two choices have in common; and Pearson's correlation of the numbers there, or 0 where
+    there is none."""
+    most = min(places.size, other_places.size) + 1
+    x, y = np.empty(most), np.empty(most)
+    common, i, j = 0, 0, 0
+    while i < places.size and j < other_places.size:  # without branches: which is next cannot be foreseen
+        a, b = places[i], other_places[j]
+        x[common], y[common] = values[i], other_values[j]
+        common += a == b
+        i, j = i + (a <= b), j + (b <= a)
+    sum_x, sum_y, varies_x, varies_y = 0.0, 0.0, False, False
+    for p in range(common):
+        sum_x, sum_y = sum_x + x[p], sum_y + y[p]
+        varies_x |= x[p] != x[0]
+        varies_y |= y[p] != y[0]
+    if not (varies_x and varies_y):
+        return float(common), 0.0
+    mean_x, mean_y = sum_x / common, sum_y / common
+    xx, xy, yy = 0.0, 0.0, 0.0
+    for p in range(common):
+        dx, dy = x[p] - mean_x, y[p] - mean_y
+        xx, xy, yy = xx + dx * dx, xy + dx * dy, yy + dy * dy
+    lengths = np.sqrt(xx) * np.sqrt(yy)
+    return float(common), min(max(xy / lengths, -1.0), 1.0) if lengths > 0 else 0.0

@@ -1,0 +1,149 @@
+"""Inner products of long float32 vectors, summed in float64.
+
+Columns are gone through in blocks that stay in the cache, and of each block a small tile of sums stays in
+registers while its columns go by. A product of two float32 is exact in float64, and every sum has four lanes
+on every machine: lane l adds the columns l, l + 4, l + 8, ... in order, and lanes are added in the end. So
+the bits of a product depend neither on the machine nor on which other vectors are multiplied beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import boolean, carray, float32, float64, int64, types  # type: ignore[attr-defined]
+
+from shoal.kernels.jit import emitted, given, inner, kernel
+
+_LANES = 4
+_TILE = 3  # rows and columns: 9 sums and 6 vectors of AVX2's 16 registers
+_BLOCK = 256  # numbers of each vector that are gone through together
+
+_INDEX, _VECTOR = ir.IntType(64), ir.VectorType(ir.DoubleType(), _LANES)
+
+
+@emitted
+def _at(typing: Any, address: Any) -> Any:
+    """The memory at an address, as float32."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(float32)(int64), emit  # type: ignore[no-untyped-call]
+
+
+@emitted
+def _add_tile(typing: Any, sums: Any, at: Any, left: Any, i: Any, right: Any, j: Any, end: Any) -> Any:
+    """sums[at + 9 vectors] += the products of three rows of `left` from i, and of `right` from j.
+
+    Both are [rows, _BLOCK], of which columns up to `end` are gone through, a positive multiple of `_LANES`.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        def start(position: int, offset: ir.Value) -> ir.Value:
+            array = context.make_array(signature.args[position])(context, builder, args[position])
+            return builder.gep(array.data, [offset])
+
+        def vector(place: ir.Value, offset: ir.Value) -> ir.Value:
+            return builder.bitcast(builder.gep(place, [offset]), _VECTOR.as_pointer())
+
+        length = _INDEX(_BLOCK)
+        total = start(0, args[1])
+        a, b = start(2, builder.mul(args[3], length)), start(4, builder.mul(args[5], length))
+        places = [vector(total, _INDEX(k * _LANES)) for k in range(_TILE * _TILE)]
+        before, body = builder.block, builder.append_basic_block("tile")
+        begun = [builder.load(place, align=8) for place in places]
+        builder.branch(body)
+        builder.position_at_end(body)
+        column = builder.phi(_INDEX)
+        column.add_incoming(_INDEX(0), before)
+        held = [builder.phi(_VECTOR) for _ in places]
+        rows, columns = (
+            [
+                builder.load(vector(place, builder.add(column, _INDEX(r * _BLOCK))), align=8)
+                for r in range(_TILE)
+            ]
+            for place in (a, b)
+        )
+        made = [_fma(builder, rows[k // _TILE], columns[k % _TILE], held[k]) for k in range(len(places))]
+        following = builder.add(column, _INDEX(_LANES))
+        column.add_incoming(following, body)
+        for phi, first, then in zip(held, begun, made, strict=True):
+            phi.add_incoming(first, before)
+            phi.add_incoming(then, body)
+        after = builder.append_basic_block("after")
+        builder.cbranch(builder.icmp_signed("<", following, args[6]), body, after)
+        builder.position_at_end(after)
+        for value, place in zip(made, places, strict=True):
+            builder.store(value, place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(sums, int64, left, int64, right, int64, int64), emit
+
+
+def _fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    name, module = f"llvm.fma.v{_LANES}f64", builder.module
+    function = module.globals.get(name) or ir.Function(module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), name)
+    return builder.call(function, [a, b, c])
+
+
+@inner
+def _widen(addresses: np.ndarray, width: int, first: int, end: int, wide: np.ndarray) -> None:
+    """wide[i, :end] = the numbers of vector i from `first` on, with zeros behind."""
+    count = min(end, width - first)
+    for i in range(addresses.size):
+        source, target = carray(_at(addresses[i]), width)[first : first + count], wide[i]
+        for p in range(count):
+            target[p] = source[p]
+        for p in range(count, end):
+            target[p] = 0.0
+
+
+@kernel(types.void(given(int64, 1), given(int64, 1), int64, boolean, float64[:, ::1]))
+def _products(left: np.ndarray, right: np.ndarray, width: int, same: bool, out: np.ndarray) -> None:
+    """See `products`. Left and right are the vectors' addresses; if they are the same, half is computed."""
+    tall, broad = -(-left.size // _TILE), -(-right.size // _TILE)
+    rows = np.zeros((tall * _TILE, _BLOCK))
+    columns = rows if same else np.zeros((broad * _TILE, _BLOCK))
+    sums = np.zeros((tall, broad, _TILE, _TILE, _LANES))
+    flat = sums.reshape(-1)
+    for first in range(0, width, _BLOCK):
+        end = min(_BLOCK, -(-(width - first) // _LANES) * _LANES)
+        _widen(left, width, first, end, rows)
+        if not same:
+            _widen(right, width, first, end, columns)
+        for i in range(tall):
+            for j in range(i + 1 if same else broad):
+                at = (i * broad + j) * _TILE * _TILE * _LANES
+                _add_tile(flat, at, rows, i * _TILE, columns, j * _TILE, end)
+    for i in range(left.size):
+        for j in range(i + 1 if same else right.size):
+            lanes = sums[i // _TILE, j // _TILE, i % _TILE, j % _TILE]
+            out[i, j] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+            if same:
+                out[j, i] = out[i, j]
+
+
+Vectors = np.ndarray | Sequence[np.ndarray]  # [n, width], or n of them that lie apart
+
+
+def products(left: Vectors, right: Vectors | None = None) -> np.ndarray:
+    """[left, right] float64: the inner products of contiguous float32 vectors; by default with themselves."""
+    width = left.shape[-1] if isinstance(left, np.ndarray) else len(left[0])
+    rows = _addresses(left, width)
+    columns = rows if right is None else _addresses(right, width)
+    out = np.empty((len(rows), len(columns)))
+    _products(rows, columns, width, right is None, out)
+    return out
+
+
+def _addresses(vectors: Vectors, width: int) -> np.ndarray:
+    together = isinstance(vectors, np.ndarray)
+    pieces: Sequence[np.ndarray] = [vectors] if isinstance(vectors, np.ndarray) else vectors
+    for each in pieces:
+        if each.dtype != np.float32 or not each.flags.c_contiguous or each.shape[together:] != (width,):
+            raise ValueError(f"{each.dtype} {each.shape} among vectors of {width} float32")
+    first = np.array([each.ctypes.data for each in pieces], np.int64)
+    return first + pieces[0].strides[0] * np.arange(len(vectors)) if together else first

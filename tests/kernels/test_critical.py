@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from shoal.kernels.critical import compared, extremes, importance
+
+
+def first_of_the_smallest(keys, count):
+    return np.sort(np.argsort(keys, kind="stable")[:count])
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (7, 3), (10, 5), (10, 10), (5000, 50), (5000, 2500)])
+@pytest.mark.parametrize("kinds", [1, 2, 5, 10**9])
+def test_the_largest_and_the_smallest(size, count, kinds):
+    values = np.floor(kinds * np.random.default_rng(size + count).random(size)).astype(np.float32)
+    most, least = extremes(values, count)
+    assert most.tolist() == first_of_the_smallest(-values, count).tolist()
+    assert least.tolist() == first_of_the_smallest(values, count).tolist()
+
+
+@pytest.mark.parametrize("zeros", [0.005, 0.3, 0.995])
+def test_numbers_that_a_sample_does_not_show(zeros):
+    draw = np.random.default_rng(1)
+    values = (draw.random(20_000) ** 9).astype(np.float32)
+    values[draw.random(20_000) < zeros] = 0
+    values[5::9] = 0.5  # every ninth is looked at, and the others differ
+    for count in (1, 20, 200, 5000):
+        most, least = extremes(values, count)
+        assert most.tolist() == first_of_the_smallest(-values, count).tolist()
+        assert least.tolist() == first_of_the_smallest(values, count).tolist()
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_more_than_there_are_cannot_be_chosen(count):
+    with pytest.raises(ValueError, match=f"{count} of 3 numbers"):
+        extremes(np.ones(3, np.float32), count)
+
+
+def test_importance_is_that_of_the_ranges():
+    change, start = np.random.default_rng(2).normal(size=(2, 50)).astype(np.float32)
+    found = np.empty(13, np.float32)
+    importance(change, start, np.array([[3, 10], [40, 46]]), found)
+    expected = np.abs(change * (start + change))
+    assert found.tolist() == [*expected[3:10], *expected[40:46]]
+
+
+def choice(places, values):
+    return np.array(places, np.int64), np.array(values, np.float64)
+
+
+def test_what_two_choices_have_in_common():
+    draw = np.random.default_rng(3)
+    places = [np.sort(draw.choice(300, 100, replace=False)) for _ in range(2)]
+    values = draw.random((2, 100))
+    both, here, there = np.intersect1d(*places, return_indices=True)
+    common, correlation = compared(places[0], values[0], places[1], values[1])
+    assert common == len(both)
+    assert correlation == pytest.approx(np.corrcoef(values[0][here], values[1][there])[0, 1])
+
+
+def test_no_correlation_without_two_that_differ():
+    one = choice([1, 4, 9], [2.0, 2.0, 3.0])
+    assert compared(*one, *choice([0, 4, 8], [1.0, 2.0, 3.0])) == (1, 0)
+    assert compared(*one, *choice([1, 4, 8], [1.0, 2.0, 3.0])) == (2, 0)  # the same number twice
+    assert compared(*one, *choice([0, 2, 3], [1.0, 2.0, 3.0])) == (0, 0)
+    assert compared(*one, *choice([1, 4, 9], [1.0, 1.0, 0.0])) == (3, -1)
