@@ -12,7 +12,7 @@ from torch import Tensor
 from shoal.core.errors import DeclinedError, SpecError, StageError
 from shoal.core.key import Key
 from shoal.core.selector import Population
-from shoal.core.tree import row, tree_map
+from shoal.core.tree import elementwise, row
 from shoal.core.types import Cohort, Metrics, Reply, State, Tree, Version, message_for, message_part
 
 # `train` is an update up to the honest reply: the part that colluding attackers do independently
@@ -68,7 +68,9 @@ class Delivery(NamedTuple):
         return self._replace(
             clients=self.clients[first:last],
             sent=message_part(self.sent, range(first, last)),
-            reply=tree_map(lambda leaf: leaf[first:last] if isinstance(leaf, Tensor) else leaf, self.reply),
+            reply=elementwise(
+                lambda leaf: leaf[first:last] if isinstance(leaf, Tensor) else leaf, self.reply
+            ),
             bytes_down=self.bytes_down // count * (last - first),
             bytes_up=self.bytes_up // count * (last - first),
             seconds=self.seconds / count * (last - first),

@@ -48,10 +48,12 @@ class Flat(Mapping[str, Tensor]):
         self._views: dict[str, Tensor] = {}
 
     def _all(self) -> dict[str, Tensor]:
-        if not self._views:
+        if not self._views:  # set when all are there: another thread may be looking
             leading, pieces = self.vector.shape[:-1], torch.split(self.vector, self.layout.sizes, -1)
-            for (name, shape), piece in zip(self.layout.named, pieces, strict=True):
-                self._views[name] = piece.view(leading + shape)
+            self._views = {
+                name: piece.view(leading + shape)
+                for (name, shape), piece in zip(self.layout.named, pieces, strict=True)
+            }
         return self._views
 
     def __getitem__(self, name: str) -> Tensor:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -33,7 +31,6 @@ from shoal.engines.serial import Serial, delivered
 
 LARGEST_BLOCK = 256  # clients
 LARGEST_STACK = 2**24  # parameters of all clients of a block
-CHUNKS = 16  # of a block: more chunks overlap better but need more calls
 
 Outgoing = Sequence[tuple[Packet, Tree, int]]
 
@@ -81,9 +78,7 @@ class Blocks:
                 yield from self._trained_together(work, members, outgoing, key)
 
     def close(self) -> None:
-        """See `Engine`."""
-        if "_pool" in self.__dict__:
-            self._pool.shutdown(cancel_futures=True)
+        """Nothing to end."""
 
     # ---- clients that only train
 
@@ -117,78 +112,34 @@ class Blocks:
     def _trained_together(
         self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key
     ) -> Iterator[Delivery]:
-        """The replies of the block, one per client: clients wait for each other where training starts.
+        """The replies of the block, one per client: clients wait for each other where training starts."""
+        started = time.perf_counter()
+        found: list[_Waiting | Visit] = []
+        for position, client in enumerate(cohort.ids):
+            context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
+            memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
+            visited = _Client(self._side, work.verb, client, memory, context)
+            found.append(visited.begin(outgoing[position][1]))
+        while paused := [(i, one) for i, one in enumerate(found) if isinstance(one, _Waiting)]:
+            trained = self._train([one for _, one in paused], work.round)
+            for (i, one), result in zip(paused, trained, strict=True):
+                found[i] = one.client.resume(one, result)
+        share = (time.perf_counter() - started) / len(cohort.ids)
+        for client, (_, sent, down), visit in zip(cohort.ids, outgoing, found, strict=True):
+            assert isinstance(visit, Visit)
+            begun = time.perf_counter() - share
+            yield delivered(self._side, self._store, work, client, sent, visit, down, begun)
 
-        Threads train one chunk of clients, while this thread prepares the next and collects results.
-        """
-        size = -(-len(cohort.ids) // CHUNKS)
-        positions = range(len(cohort.ids))
-        chunks = []
-        for first in positions[::size]:
-            chunk = _Chunk(list(positions[first : first + size]), time.perf_counter())
-            for position in chunk.positions:
-                context = self._context(work, cohort, position, key)
-                client, message = cohort.ids[position], outgoing[position][1]
-                memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
-                one = _Client(self._side, work.verb, client, memory, context)
-                chunk.add(position, one.begin(message))
-            chunk.training = self._start(chunk, work.round)
-            chunks.append(chunk)
-        for chunk in chunks:
-            while chunk.waiting:
-                trained, ready = chunk.training(), chunk.waiting
-                chunk.waiting = []
-                for paused, result in zip(ready, trained, strict=True):
-                    chunk.add(paused.position, paused.client.resume(paused, result))
-                chunk.training = self._start(chunk, work.round)
-            share = (time.perf_counter() - chunk.started) / len(chunk.positions)
-            for position in chunk.positions:
-                _, sent, down = outgoing[position]
-                visit, begun = chunk.visits.pop(position), time.perf_counter() - share
-                yield delivered(self._side, self._store, work, cohort.ids[position], sent, visit, down, begun)
-
-    def _context(self, work: Work, cohort: Cohort, position: int, key: Key) -> Context:
-        setting, own = cohort.setting(position), key.fold("client", cohort.ids[position])
-        return Context(work.round, work.leg, setting, own)
-
-    def _start(self, chunk: _Chunk, round: int) -> Callable[[], list[Trained]]:
-        """Start to train the waiting clients; returns a function that waits for the results."""
-        train = partial(_train, self._side, chunk.waiting, round)
-        return train if self._threads == 1 or not chunk.waiting else self._pool.submit(train).result
-
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._threads, thread_name_prefix="shoal-block")
-
-
-class _Chunk:
-    """Clients of a block that are trained in one call."""
-
-    def __init__(self, positions: list[int], started: float) -> None:
-        self.positions, self.started = positions, started
-        self.waiting: list[_Waiting] = []
-        self.visits: dict[int, Visit] = {}
-        self.training: Callable[[], list[Trained]] = list
-
-    def add(self, position: int, found: _Waiting | Visit) -> None:
-        """Record a client as done, or as waiting for its training."""
-        if isinstance(found, Visit):
-            self.visits[position] = found
-        else:
-            self.waiting.append(found._replace(position=position))
-
-
-def _train(side: ClientSide, waiting: Sequence[_Waiting], round: int) -> list[Trained]:
-    """Train the waiting clients: one call for consecutive clients with the same terms."""
-    method, trained = side.method, []
-    assert isinstance(method, Training)
-    for _, equal in groupby(waiting, lambda one: id(one.start.terms)):
-        some = list(equal)
-        starts, block = [one.start for one in some], Block.of([one.data for one in some])
-        keys = [one.client.context.key.fold("noise") for one in some]
-        done = method.local.train_block(side.task, starts, block, keys, round, 1)
-        trained += [done.single(i) for i in range(len(some))]
-    return trained
+    def _train(self, waiting: Sequence[_Waiting], round: int) -> Iterator[Trained]:
+        """Train the waiting clients: one call for consecutive clients with the same terms."""
+        method, task = self._side.method, self._side.task
+        assert isinstance(method, Training)
+        for _, equal in groupby(waiting, lambda one: id(one.start.terms)):
+            some = list(equal)
+            starts, block = [one.start for one in some], Block.of([one.data for one in some])
+            keys = [one.client.context.key.fold("noise") for one in some]
+            done = method.local.train_block(task, starts, block, keys, round, self._threads)
+            yield from (done.single(i) for i in range(len(some)))
 
 
 class _Waiting(NamedTuple):
@@ -198,7 +149,6 @@ class _Waiting(NamedTuple):
     data: Data
     course: Course
     start: Start
-    position: int = 0  # in its block
 
 
 class _Client(NamedTuple):
