@@ -23,11 +23,11 @@ def measures(scores: np.ndarray, y: np.ndarray, metrics: Sequence[MetricName]) -
     found: dict[str, float] = {"accuracy": float(hits.mean())}
     if "balanced_accuracy" in metrics:
         found["balanced_accuracy"] = float(np.mean([hits[y == c].mean() for c in present]))
-    judged = [1] if scores.shape[1] == 2 else list(present)
+    counted = [1] if scores.shape[1] == 2 else list(present)
     if "f1" in metrics:
-        found["f1"] = float(np.mean([_f1(predicted == c, y == c) for c in judged]))
+        found["f1"] = float(np.mean([_f1(predicted == c, y == c) for c in counted]))
     if "auc" in metrics:
-        found["auc"] = float(np.mean([auc(scores[:, c], y == c) for c in judged]))
+        found["auc"] = float(np.mean([auc(scores[:, c], y == c) for c in counted]))
     return found
 
 
@@ -47,9 +47,9 @@ def auc(scores: np.ndarray, true: np.ndarray) -> float:
     return float(above / (positives * negatives))
 
 
-def fairness(judged: Sequence[Mapping[str, Tensor]], measure: str) -> dict[str, float]:
+def fairness(clients: Sequence[Mapping[str, Tensor]], measure: str) -> dict[str, float]:
     """How a measure varies over clients: mean, mean of the worst tenth (at least one client), deviation."""
-    values = np.sort([float(j[measure]) for j in judged])
+    values = np.sort([float(client[measure]) for client in clients])
     worst = values if measure == "accuracy" else values[::-1]
     tenth = max(1, len(values) // 10)
     with np.errstate(invalid="ignore"):  # the deviation of infinite values is NaN; no warning needed

@@ -302,7 +302,7 @@ def test_fields_are_checked(make, message):
     [
         (
             Dirichlet(200, min_size=6),
-            "min_size = 6 for 200 clients takes 1200 .* has 1000; use min_size = 5 or",
+            "min_size = 6 for 200 clients needs 1200 .* has 1000; use min_size = 5 or",
         ),
         (Quantity(200, min_size=6), "use min_size = 5 or fewer clients"),
         (Unseen(200, newcomers=101, min_size=5), "needs 505 training samples, but toy has 500"),
@@ -310,7 +310,7 @@ def test_fields_are_checked(make, message):
         (LabelShards(4, classes=2), "cannot hold the 10 classes of toy; use at least 5 clients"),
         (LabelShards(600, classes=2), r"class \d has 100 training samples for the 120 clients"),
         (OneClass(9), "at least one client per class, 10 for toy, got 9; use clients = 10 or more"),
-        (Unseen(classes=10), "must be below the 10 classes of toy, got 10"),
+        (Unseen(classes=10), "must be below the 10 of toy, got 10"),
         (Natural(), "toy has no natural clients; .*heart_disease"),
     ],
 )

@@ -214,7 +214,7 @@ def test_the_stated_least_image_does_fit(name, shape):
 
 
 def test_other_bad_values_are_refused():
-    with pytest.raises(SpecError, match="got -1; for a regression use 0"):
+    with pytest.raises(SpecError, match="got -1; use 0 for a regression"):
         MODELS["linear"](BOSTON, -1)
     with pytest.raises(SpecError, match="use linear or mlp"):
         MODELS["logistic_ova"](BOSTON, 0)

@@ -108,7 +108,7 @@ def test_a_dropout_used_twice_or_without_a_batch_axis_is_refused():
     shared = Dropout(0.5)
     with pytest.raises(SpecError, match="'0' is used twice"):
         noise_shapes(nn.Sequential(shared, nn.ReLU(), shared), (4,))
-    with pytest.raises(SpecError, match=r"'1' sees \(4, 2\) for 2 samples"):
+    with pytest.raises(SpecError, match=r"'1' gets \(4, 2\) for 2 samples"):
         noise_shapes(nn.Sequential(_Transpose(), Dropout(0.5)), (4,))
 
 

@@ -177,10 +177,10 @@ class ClientSide:
         self, client: int, memory: Memory, message: Tree, context: Context
     ) -> tuple[Memory, Packet]:
         model = self.method.local_model(memory.method, message)
-        judged = {"own": self.evaluator(self.task, model, self.data.test(client))}
+        evaluated = {"own": self.evaluator(self.task, model, self.data.test(client))}
         if context.setting["common"]:
-            judged["common"] = self.evaluator(self.task, model, self.data.common(client))
-        return memory, Packet(Reply(judged, None, {}))
+            evaluated["common"] = self.evaluator(self.task, model, self.data.common(client))
+        return memory, Packet(Reply(evaluated, None, {}))
 
     def _profile(self, client: int, memory: Memory, message: Tree, context: Context) -> tuple[Memory, Packet]:
         data = self.data.train(client, None, context.key, full=False)

@@ -212,18 +212,18 @@ class Task:
         assert self.last is not None, "see check_head"
         return self.last
 
-    def check_head(self, whom: str) -> None:
+    def check_head(self, user: str) -> None:
         """Raise `SpecError` if the model does not end in a linear layer."""
         if self.last is None:
             raise SpecError(
-                f"{whom} needs a model that ends in a linear layer; "
+                f"{user} needs a model that ends in a linear layer; "
                 "end it with nn.Linear, or choose one of `shoal models`"
             )
 
-    def check_softmax(self, whom: str) -> None:
+    def check_softmax(self, user: str) -> None:
         """Raise `SpecError` if the outputs are not class logits."""
         if self.loss != "cross_entropy":
-            raise SpecError(f"{whom} needs a classifier with the loss cross_entropy, got {self.loss}")
+            raise SpecError(f"{user} needs a classifier with the loss cross_entropy, got {self.loss}")
 
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """[n, heads]: the loss of each sample in each head, with the model in evaluation mode."""

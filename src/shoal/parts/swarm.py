@@ -38,7 +38,15 @@ from shoal.parts.landscape import (
     problems_of,
     unpacked,
 )
-from shoal.parts.swarm_state import SwarmState, after, copied, counted, judged, noted, words_of
+from shoal.parts.swarm_state import (
+    SwarmState,
+    as_flock,
+    candidate_losses,
+    finite_or_infinite,
+    with_flock,
+    with_nonfinite,
+    words_of,
+)
 
 __all__ = [
     "FSI",
@@ -49,7 +57,7 @@ __all__ = [
     "SwarmReply",
     "SwarmRule",
     "SwarmState",
-    "counted",
+    "finite_or_infinite",
 ]
 
 LARGEST_SWARM = 2**30  # bytes of all particles
@@ -175,8 +183,8 @@ class Swarm(Method):
         return SwarmAcc(
             (*acc.clients, client),
             acc.samples + float(reply.weight),  # type: ignore[arg-type]  # every reply has one
-            acc.losses + counted(new),
-            _sum(acc.position_losses, counted(old)) if asked else None,
+            acc.losses + finite_or_infinite(new),
+            _sum(acc.position_losses, finite_or_infinite(old)) if asked else None,
             acc.nonfinite if all_finite(reply.payload) else (*acc.nonfinite, client),
         )
 
@@ -186,7 +194,7 @@ class Swarm(Method):
         """See `Method`."""
         if not acc.clients:
             return state, {}
-        state = noted(state, acc.nonfinite)
+        state = with_nonfinite(state, acc.nonfinite)
         known, new = state.losses, acc.losses
         if acc.position_losses is not None:
             known = acc.position_losses
@@ -197,9 +205,9 @@ class Swarm(Method):
         if not comparable:
             state = state._replace(clients=())  # nothing moves, and the next exchange asks for both
             return state, self._metrics(state)
-        flock = copied(state)
+        flock = as_flock(state)
         advance(self.rule, words_of(state), state.epoch, flock, known.numpy(), new.numpy())
-        state = after(state, flock, 1)._replace(clients=acc.clients, samples=acc.samples)
+        state = with_flock(state, flock, 1)._replace(clients=acc.clients, samples=acc.samples)
         return state, self._metrics(state)
 
     def shortcut(
@@ -209,17 +217,17 @@ class Swarm(Method):
         if kind_of(task) == "sampled" or set(data) != set(state.clients):
             return None
         lands = [landscape_of(task, held, self.loss) for held in data.values()]
-        flock, strange = copied(state), np.zeros(len(lands), np.bool_)
+        flock, strange = as_flock(state), np.zeros(len(lands), np.bool_)
         if kind_of(task) == "quadratic":
             factors = np.stack([land.factor for land in lands if isinstance(land, Quadratic)])
             descend(self.rule, words_of(state), state.epoch, legs, flock, factors, strange)
         else:
             counts = np.array([held.count for held in data.values()])
             for epoch in range(state.epoch, state.epoch + legs):
-                total = judged(lands, flock, strange, counts, threads)
+                total = candidate_losses(lands, flock, strange, counts, threads)
                 advance(self.rule, words_of(state), epoch, flock, flock.losses, total)
         named = [client for client, odd in zip(data, strange, strict=True) if odd]
-        state = noted(after(state, flock, legs), named)
+        state = with_nonfinite(with_flock(state, flock, legs), named)
         return state, self._metrics(state)
 
     def model(self, state: SwarmState) -> Weights:

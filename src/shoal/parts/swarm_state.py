@@ -33,12 +33,12 @@ class SwarmState(NamedTuple):
     nonfinite: tuple[int, ...]  # clients that have sent a loss that is not finite
 
 
-def counted(losses: Tensor) -> Tensor:
+def finite_or_infinite(losses: Tensor) -> Tensor:
     """The losses with values that are not finite set to infinity, so that their particles cannot win."""
     return torch.where(losses.isfinite(), losses, math.inf)
 
 
-def judged(
+def candidate_losses(
     lands: list[Landscape], flock: Flock, strange: np.ndarray, counts: np.ndarray, threads: int
 ) -> np.ndarray:
     """[problems, particles]: the candidates' losses; clients run in threads, sums are in fixed order."""
@@ -52,11 +52,11 @@ def judged(
     total = np.zeros_like(flock.losses)
     for i, losses in enumerate(found):
         strange[i] |= not all_finite(losses)
-        total += counted(losses).numpy()
+        total += finite_or_infinite(losses).numpy()
     return total
 
 
-def noted(state: SwarmState, nonfinite: Sequence[int]) -> SwarmState:
+def with_nonfinite(state: SwarmState, nonfinite: Sequence[int]) -> SwarmState:
     """The state with more clients that have sent a loss that is not finite."""
     return state._replace(nonfinite=tuple(sorted({*state.nonfinite, *nonfinite})))
 
@@ -66,12 +66,12 @@ def words_of(state: SwarmState) -> tuple[np.uint64, np.uint64]:
     return np.uint64(state.words[0]), np.uint64(state.words[1])
 
 
-def copied(state: SwarmState) -> Flock:
+def as_flock(state: SwarmState) -> Flock:
     """Copies of the state's arrays, to be changed in place."""
     return Flock(*(getattr(state, name).clone().numpy() for name in Flock._fields))
 
 
-def after(state: SwarmState, flock: Flock, epochs: int) -> SwarmState:
+def with_flock(state: SwarmState, flock: Flock, epochs: int) -> SwarmState:
     """The state with these arrays, after `epochs` more epochs."""
     arrays = {name: torch.from_numpy(value) for name, value in flock._asdict().items()}
     return SwarmState(**state._asdict() | arrays | {"epoch": state.epoch + epochs})

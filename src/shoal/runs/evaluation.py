@@ -139,5 +139,5 @@ def shown_clients(spec: Spec, population: int) -> Sequence[int]:
     return _fixed_sample(range(population), count, spec.seeds.key("order", spec.seed))
 
 
-def _means(judged: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    return {name: float(np.mean([float(j[name]) for j in judged])) for name in judged[0]}
+def _means(replies: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    return {name: float(np.mean([float(j[name]) for j in replies])) for name in replies[0]}

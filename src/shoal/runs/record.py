@@ -12,12 +12,12 @@ FAIRNESS = ("mean_client_", "worst_client_", "client_")  # prefixes of metrics o
 Record = dict[str, Any]
 
 
-def as_record(round: int, judged: Mapping[str, Any], done: Round, seconds: float) -> Record:
+def as_record(round: int, metrics: Mapping[str, Any], done: Round, seconds: float) -> Record:
     """The record of one round."""
     return {
         "round": round,
         **done.metrics,
-        **judged,
+        **metrics,
         "bytes_up": done.bytes_up,
         "bytes_down": done.bytes_down,
         "seconds": seconds,
@@ -45,7 +45,7 @@ def attackers_weight(weights: Mapping[Any, float] | None, attackers: Collection[
 def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
     """The summary of a whole run."""
     last = records[-1]
-    judged = [r["accuracy"] for r in records if r.get("accuracy") is not None]
+    accuracies = [r["accuracy"] for r in records if r.get("accuracy") is not None]
     kept = ("final_loss", "balanced_accuracy", "f1", "auc", "attack_success")
     measures = {name: last[name] for name in kept if name in last}
     measures |= {name: value for name, value in last.items() if name.startswith(FAIRNESS)}
@@ -53,10 +53,10 @@ def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
         errors = [r["mse"] for r in records if r["mse"] is not None]
         scores: dict[str, Any] = {"final_mse": last["mse"], "min_mse": min(errors, default=None)}
     else:
-        mean = sum(judged) / len(judged) if judged else None
+        mean = sum(accuracies) / len(accuracies) if accuracies else None
         scores = {
             "final_accuracy": last["accuracy"],
-            "max_accuracy": max(judged, default=None),
+            "max_accuracy": max(accuracies, default=None),
             "mean_accuracy": mean,
         }
     return {

@@ -230,9 +230,9 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
     seconds = time.perf_counter() - started
     due = spec.evaluate.every and progress.round % spec.evaluate.every == 0
     measure = "accuracy" if setup.dataset.classes else "mse"
-    judged: dict[str, Any] = {measure: None, "loss": None}
+    evaluated: dict[str, Any] = {measure: None, "loss": None}
     if due or progress.round == spec.rounds:
-        judged |= evaluate(
+        evaluated |= evaluate(
             setup.federation,
             progress,
             setup.dataset,
@@ -240,7 +240,7 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
             spec.evaluate.clients,
             spec.attack,
         )
-    record = as_record(progress.round, judged, done, seconds)
+    record = as_record(progress.round, evaluated, done, seconds)
     if spec.attack is not None:
         liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
         record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
