@@ -18,8 +18,8 @@ from shoal.spec import Spec, to_table
 METHODS = ("fedavg", "scaffold", "fedntd", "dsvd", "fedgen")
 MODES = ("auto", "serial", "block", "workers")
 LONGEST = 20.0  # seconds of a round; models that take longer are left out
-SPENT = 6.0  # seconds of rounds, for each mode: as many turns as fit, within these bounds
-FEWEST, MOST = 3, 15
+SPENT = 3.0  # seconds of rounds, for each mode: as many turns as fit, within these bounds
+FEWEST, MOST = 2, 15
 
 
 def measure(
