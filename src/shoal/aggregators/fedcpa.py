@@ -74,7 +74,7 @@ class CriticalState(NamedTuple):
 
 @dataclass(frozen=True)
 class CriticalParameters(MatrixRule):
-    """Weighs updates by how normal their critical parameters are."""
+    """Weighs updates by how similar their most and least important parameters are to others'."""
 
     weighs: ClassVar[bool] = False
 

@@ -39,7 +39,7 @@ SERVER = -1  # its place among the clients whose updates are compared
 
 @dataclass(frozen=True)
 class FLTrust(Aggregator):
-    """Trusts clients by their likeness to an update on clean samples."""
+    """Weighs updates by their cosine similarity to an update that the server trains on clean samples."""
 
     weighs: ClassVar[bool] = False
 

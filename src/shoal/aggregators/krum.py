@@ -59,7 +59,7 @@ def bearable(attackers: int, n: int) -> int:
 
 @dataclass(frozen=True)
 class Krum(MatrixRule):
-    """Takes the one update whose nearest neighbours are nearest."""
+    """Takes the update with the best Krum score: the smallest distances to its nearest neighbours."""
 
     weighs: ClassVar[bool] = False
 
@@ -82,7 +82,7 @@ class Krum(MatrixRule):
 
 @dataclass(frozen=True)
 class MultiKrum(MatrixRule):
-    """Averages the updates with the best Krum scores: all but as many as there are attackers."""
+    """Averages the updates with the best Krum scores, leaving out as many as there may be attackers."""
 
     weighs: ClassVar[bool] = False
 

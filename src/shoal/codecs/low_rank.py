@@ -42,7 +42,7 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class LowRank(Codec):
-    """Cuts the matrices of an update to a share of their largest rank; the setting `rank` is one client's."""
+    """Truncates matrices of an update to a share of their full rank by SVD, or to the setting `rank`."""
 
     rank: float = 0.25
 

@@ -31,7 +31,7 @@ from shoal.solver.sgd import Sgd
 
 @dataclass(frozen=True)
 class CluSamp(Recipe):
-    """Draws clients from clusters of like ones, and averages them alike."""
+    """Samples clients from clusters of similar clients, and averages them with equal weights."""
 
     selector: ClassVar[str] = "clustered"
 

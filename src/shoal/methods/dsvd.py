@@ -89,7 +89,7 @@ class DSVDAcc(NamedTuple):
 
 @dataclass(frozen=True)
 class DSVD(Training):
-    """Weighs clients by the likeness of their updates, and cuts these to the rank each has earned."""
+    """Weighs clients by the SVD similarity of their updates, truncated to a rank for each client."""
 
     alpha1: float = Similarity.alpha1
     alpha2: float = Similarity.alpha2

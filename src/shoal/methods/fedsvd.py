@@ -33,7 +33,7 @@ from shoal.solver.sgd import Sgd
 
 @dataclass(frozen=True)
 class FedSVD(AveragingMethod):
-    """Averages updates of low rank."""
+    """Averages updates that clients truncate to a low rank by SVD."""
 
     rank: float = 0.25
     local: Sgd = field(default_factory=Sgd)

@@ -90,6 +90,10 @@ def svg(figure: Figure, name: str) -> str:
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": f"shoal {name}"}), warnings.catch_warnings():
         # The browser draws the text with its own fonts, so it does not matter which glyphs ours lack.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        engine = figure.get_layout_engine()
+        if engine is not None:  # laid out here once: savefig would do it twice, and draw everything twice
+            engine.execute(figure)
+            figure.set_layout_engine("none")
         figure.savefig(out, format="svg", metadata=nothing)
     return out.getvalue()
 

@@ -195,7 +195,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Clustered(Selector):
-    """Draws in proportion to clients' samples, spread over groups of clients of like size or like updates."""
+    """Samples clients by their number of samples, spread over clusters of similar size or similar updates."""
 
     by_samples: ClassVar[bool] = True
 
