@@ -51,13 +51,14 @@ def _measured(model: str, method: str) -> Row | None:
             racers = {mode: stack.enter_context(closed_after(spec)) for mode, spec in specs.items()}
         except SpecError:
             return None
+        plain = _plain_rounds(stack, specs["auto"]) if method == "fedavg" else None
         first = racers["auto"].round()
         if first > LONGEST:
             return None
         turns = int(min(max(SPENT / max(first, 1e-9), FEWEST), MOST))
         race: dict[str, Callable[[], float]] = {mode: racer.round for mode, racer in racers.items()}
-        if method == "fedavg":
-            race["plain"] = _plain_rounds(stack, specs["auto"])
+        if plain is not None:
+            race["plain"] = plain
         racers["auto"].settle()
         for play in race.values():
             play()

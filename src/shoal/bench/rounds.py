@@ -14,7 +14,7 @@ from shoal.runs.build import Setup
 from shoal.runs.runner import closing
 from shoal.spec import Spec, from_table
 
-TRIALS = 6  # rounds after which "auto" has made up its mind, or after one if they are long
+TRIALS = 8  # rounds after which "auto" has made up its mind, or after one if they are long
 LONG = 0.5  # seconds
 
 Row = dict[str, Any]

@@ -15,8 +15,9 @@ from shoal.core.engine import TRAINING, Delivery, Work
 from shoal.core.key import Key
 from shoal.core.types import Cohort, Tree
 
-TURNS = 2  # that count, of each way; the least time of them is compared
-SHORT = 0.005  # seconds of an exchange that no other way is worth a trial for
+TURNS = 3  # that count, of each way; the least time is compared, as one after a fork is slow
+SHORT = 0.02  # seconds of an exchange that no other way is worth a trial for
+CLEARLY = 0.9  # of the first way's time: another one has to be as fast, or the first stays
 LONG = 0.5  # seconds of an exchange whose first turn counts: warming up is little beside it
 
 
@@ -58,7 +59,9 @@ class Auto:
         if now == 0 and seconds < SHORT:
             self._keep(0)
         elif min(map(len, self._times)) >= (1 if seconds > LONG else TURNS):
-            self._keep(min(range(len(self._ways)), key=lambda i: min(self._times[i])))
+            least = [min(times) for times in self._times]
+            fastest = least.index(min(least))
+            self._keep(fastest if least[fastest] < CLEARLY * least[0] else 0)
         else:
             self._now = (now + 1) % len(self._ways)
 
