@@ -1,4 +1,10 @@
+from pathlib import Path
+
+import pytest
+
 from shoal.bench import methods, modes
+from shoal.cli.bench import bench
+from shoal.core.errors import SpecError
 
 
 def test_every_method_that_trains_is_timed_beside_fedavg():
@@ -24,3 +30,9 @@ def test_every_mode_is_timed_and_a_model_that_digits_do_not_fit_is_left_out(monk
 def test_rounds_that_are_too_long_are_left_out(monkeypatch):
     monkeypatch.setattr(modes, "LONGEST", 0.0)
     assert modes.measure(["linear"], ["fedavg"]) == []
+
+
+def test_the_tables_stand_alone():
+    for names, chart in ((["methods", "mlp"], None), (["modes"], Path("ratios.png"))):
+        with pytest.raises(SpecError, match=r"takes no other names and no --chart"):
+            bench(names, chart=chart)

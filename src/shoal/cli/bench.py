@@ -31,7 +31,7 @@ def bench(
     """Measure throughput beside a plain PyTorch loop, and beside peers where they are installed."""
     tables = [name for name in names or [] if name in TABLES]
     if tables and (len(names or []) > 1 or chart is not None):
-        raise SpecError(f"bench {tables[0]} stands alone, and has no --chart; give it neither")
+        raise SpecError(f"`shoal bench {tables[0]}` takes no other names and no --chart; leave them out")
     if chart is not None and chart.suffix.lower() not in PICTURES:
         raise SpecError(f"--chart {chart} must end in one of {', '.join(PICTURES)}")
     with loading():
