@@ -109,6 +109,16 @@ def test_only_singular_vectors_and_values_are_such():
     longer = u.clone()
     longer[:, 2] *= 1.1
     zeros = torch.zeros_like(s)
-    wrong = [(u, s, skew), (longer, s, v), (u, 2 * s, 0.5 * v), (u, -s, -v), (u, zeros, v)]
+    weak, stretched = s.clone(), v.clone()  # a small value must not hide what its vectors are
+    weak[11], stretched[:, 11] = 1e-3 * s[0], 3 * v[:, 11]
+    assert Factors(u, weak, v).are_singular()
+    wrong = [
+        (u, weak, stretched),
+        (u, s, skew),
+        (longer, s, v),
+        (u, 2 * s, 0.5 * v),
+        (u, -s, -v),
+        (u, zeros, v),
+    ]
     wrong += [(u[:, [1, 0]], s[[1, 0]], v[:, [1, 0]]), (u, s * float("nan"), v)]
     assert not any(Factors(*each).are_singular() for each in wrong)
