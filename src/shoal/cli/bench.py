@@ -67,13 +67,13 @@ COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "modes": {
         "model": ("Model", ""),
         "method": ("Method", ""),
-        "chosen": ("auto takes", ""),
-        "auto": ("auto", ".4f"),
-        "serial": ("serial", ".4f"),
-        "block": ("block", ".4f"),
-        "workers": ("workers", ".4f"),
-        "plain": ("plain loop", ".4f"),
-        "behind_best": ("behind the best", "+.0%"),
+        "chosen": ("Chosen", ""),
+        "auto": ("auto", ".3f"),
+        "serial": ("serial", ".3f"),
+        "block": ("block", ".3f"),
+        "workers": ("workers", ".3f"),
+        "plain": ("plain", ".3f"),
+        "behind_best": ("Behind", "+.0%"),
     },
 }
 
