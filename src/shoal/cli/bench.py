@@ -45,7 +45,8 @@ def bench(
     columns = COLUMNS[tables[0] if tables else "workloads"]
     head = [title for title, _ in columns.values()]
     shown = [[_told(row.get(name), form) for name, (_, form) in columns.items()] for row in rows]
-    show_table("Medians; ratios of turns taken side by side", head, shown)
+    unit = "; milliseconds a round" if tables == ["modes"] else ""
+    show_table(f"Medians; ratios of turns taken side by side{unit}", head, shown)
 
 
 COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -68,18 +69,20 @@ COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "model": ("Model", ""),
         "method": ("Method", ""),
         "chosen": ("Chosen", ""),
-        "auto": ("auto", ".3f"),
-        "serial": ("serial", ".3f"),
-        "block": ("block", ".3f"),
-        "workers": ("workers", ".3f"),
-        "plain": ("plain", ".3f"),
-        "behind_best": ("Behind", "+.0%"),
+        "auto": ("auto", "ms"),
+        "serial": ("serial", "ms"),
+        "block": ("block", "ms"),
+        "workers": ("workers", "ms"),
+        "plain": ("plain", "ms"),
+        "behind_best": ("Gap", "+.0%"),
     },
 }
 
 
 def _told(value: Any, form: str) -> str:
-    return "-" if value is None else format(value, form)
+    if value is None:
+        return "-"
+    return f"{1e3 * value:.0f}" if form == "ms" else format(value, form)
 
 
 def _table(name: str) -> list[dict[str, Any]]:
