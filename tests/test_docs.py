@@ -23,9 +23,10 @@ from shoal.data.partitions import PARTITIONS
 from shoal.methods import METHODS
 from shoal.models import MODELS
 from shoal.overrides import with_method, with_settings
+from shoal.run_settings import Checkpoint, EngineSpec, Evaluate
 from shoal.selectors import SELECTORS
 from shoal.solver.sgd import Sgd
-from shoal.spec import Checkpoint, EngineSpec, Evaluate, Spec, from_table, load_table, to_table
+from shoal.spec import Spec, from_table, load_table, to_table
 from shoal.study import arena, compare
 from shoal.study.reproduce import EXPERIMENTS
 from shoal.study.reproduce.run_experiment import chosen
