@@ -71,10 +71,11 @@ def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round
     with stage("select", None, round):
         engine = federation.engine
         moment = Moment(round, 0, False, key.fold("select"))
-        cohort, samples = _ordered(engine, _selected(federation, progress, moment))
+        cohort = _selected(federation, progress, moment)
         if not cohort.ids:  # nothing can be learned; so no method and no selector has to know of empty rounds
             nothing = Round((), tally.down, tally.up, tuple(tally.rejected), {})
             return progress._replace(round=round + 1), nothing
+        cohort, samples = _ordered(engine, cohort)
         legs = federation.method.legs(progress.state, cohort, moment._replace(key=key.fold("legs")))
     walk = RoundWalk(federation, progress, legs, samples, key, tally)
     engine.walk(walk)

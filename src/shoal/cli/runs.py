@@ -18,6 +18,7 @@ SHORT_TITLES = {  # of the columns that fit into a terminal
     "max_accuracy": "Max %",
     "mean_client_accuracy": "Clients %",
     "worst_client_accuracy": "Worst %",
+    "finetuned_mean_client_accuracy": "Tuned %",
     "bytes_up": "Up",
     "seconds": "Time",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,10 @@ _COSTS: Mapping[Against, tuple[str, ...]] = {
 KNOWN = frozenset(
     {"round", "accuracy", "mse", "loss", "clients.train_loss", "balanced_accuracy", "f1", "auc"}
     | {"mean_client_accuracy", "worst_client_accuracy", "client_accuracy_std"}
+    | {"present", "present_newcomers"}
+    | {f"finetuned_mean_client_{measure}" for measure in ("accuracy", "mse")}
+    | {f"finetuned_worst_client_{measure}" for measure in ("accuracy", "mse")}
+    | {f"finetuned_client_{measure}_std" for measure in ("accuracy", "mse")}
     | {"bytes_up", "bytes_down", "seconds", "virtual_seconds", "cohort", "rejected", "honest_weight"}
 )
 
@@ -52,6 +56,7 @@ METRIC_AXES: Mapping[str, Axis] = {
     "auc": Axis("Area under the ROC curve", end=1),
     "mean_client_accuracy": percent("Mean client accuracy"),
     "worst_client_accuracy": percent("Accuracy of the worst tenth"),
+    "newcomers.mean_client_accuracy": percent("Mean newcomer accuracy"),
     "attack_success": percent("Success of the attack"),
     "attackers_weight": percent("Weight given to attackers"),
 }
@@ -101,10 +106,35 @@ def track_of(run: RunView, metric: str, against: Against = "rounds") -> dict[int
             if price is None:  # a gap in the costs would shift everything after it
                 return {}
             spent += price
-        value = number(row.get(metric))
+        value = number(_entry(row, metric))
         if value is not None:
             track[int(row["round"])] = (spent if against != "rounds" else float(row["round"]), value)
     return track
+
+
+def _entry(row: Mapping[str, Any], metric: str) -> Any:
+    """An entry of a record, or of a table in it: `newcomers.clients`."""
+    group, _, name = metric.partition(".")
+    inner = row.get(group)
+    return inner.get(name) if isinstance(inner, Mapping) else row.get(metric)
+
+
+def known_and_new(run: RunView) -> list[Curve]:
+    """The mean over known clients and over newcomers by round; none if no newcomer was evaluated.
+
+    As long as nobody is new, the mean over all clients is that over the known ones.
+    """
+    mean = "mean_client_mse" if is_regression([run]) else "mean_client_accuracy"
+    new, known = track_of(run, f"newcomers.{mean}"), track_of(run, f"known.{mean}")
+    known |= {round: point for round, point in track_of(run, mean).items() if round not in new}
+    if not new:
+        return []
+    curves = []
+    for slot, (label, track) in enumerate((("Known clients", known), ("Newcomers", new))):
+        if track:
+            x, y = np.array([track[round] for round in sorted(track)]).T
+            curves.append(seeds_curve(label, slot, x, y[None]))
+    return curves
 
 
 def last(run: RunView, metric: str) -> float | None:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from shoal.core.attack import Attack
 from shoal.core.data import Data, Dataset
-from shoal.core.engine import Work
+from shoal.core.engine import Engine, Work
 from shoal.core.key import Key
+from shoal.core.population import Spans
 from shoal.core.task import Task
 from shoal.core.types import Cohort, Weights
 from shoal.loop import Federation, Progress
@@ -124,6 +125,12 @@ def _among_clients(federation: Federation, replies: Mapping[int, Mapping[str, An
         for name, some in groups.items()
         if some
     }
+
+
+def presence(engine: Engine, round: int) -> dict[str, int]:
+    """How many clients are there in a round, and how many of them were not in the first one."""
+    there, first = (Spans.of(engine.clients(r)) for r in (round, 0))
+    return {"present": len(there), "present_newcomers": len(there) - len(there.common(first))}
 
 
 def _success(task: Task, weights: Weights, dataset: Dataset, attack: Attack) -> dict[str, float]:
