@@ -34,6 +34,7 @@ from shoal.report.series import (
     participation,
     participation_histogram,
     percent,
+    presence,
     rejections,
     total,
     track_of,
@@ -171,12 +172,11 @@ def _clients(run: RunView) -> Gallery | None:
 
 
 def _arrivals(run: RunView) -> Gallery | None:
-    there = {"present": "All", "present_newcomers": "Newcomers"}
     axis = Axis("Mean client MSE") if is_regression([run]) else percent("Mean client accuracy")
     return gallery(
         [
             Sketch(
-                lambda width: metrics_chart(run, there, Axis("Clients present"), width),
+                lambda width: line_chart(presence(run), Axis("Clients present"), "rounds", width),
                 "Who was there",
                 "Newcomers are clients that were not there in round 1.",
             ),

@@ -12,6 +12,8 @@ from shoal.report.runs import RunView, number
 
 Against = Literal["rounds", "bytes", "seconds", "virtual_seconds"]
 
+Track = dict[int, tuple[float, float]]  # round -> (cost up to that round, value)
+
 MOST_BINS = 40
 
 _COSTS: Mapping[Against, tuple[str, ...]] = {
@@ -97,9 +99,10 @@ def metric_curves(runs: Sequence[RunView], metric: str, against: Against = "roun
     return found
 
 
-def track_of(run: RunView, metric: str, against: Against = "rounds") -> dict[int, tuple[float, float]]:
-    """Round -> (cost up to that round, value), for the rounds in which `metric` is a number."""
-    track, spent = {}, 0.0
+def track_of(run: RunView, metric: str, against: Against = "rounds") -> Track:
+    """The rounds in which `metric` is a number."""
+    track: Track = {}
+    spent = 0.0
     for row in run.rounds:
         for cost in _COSTS[against]:
             price = number(row.get(cost))
@@ -127,8 +130,17 @@ def known_and_new(run: RunView) -> list[Curve]:
     mean = "mean_client_mse" if is_regression([run]) else "mean_client_accuracy"
     new, known = track_of(run, f"newcomers.{mean}"), track_of(run, f"known.{mean}")
     known |= {round: point for round, point in track_of(run, mean).items() if round not in new}
-    if not new:
-        return []
+    return _side_by_side(known, new) if new else []
+
+
+def presence(run: RunView) -> list[Curve]:
+    """How many known clients and newcomers were there in each round; none without arrivals."""
+    new = track_of(run, "present_newcomers")
+    known = {r: (x, all - new[r][1]) for r, (x, all) in track_of(run, "present").items() if r in new}
+    return _side_by_side(known, new)
+
+
+def _side_by_side(known: Track, new: Track) -> list[Curve]:
     curves = []
     for slot, (label, track) in enumerate((("Known clients", known), ("Newcomers", new))):
         if track:
