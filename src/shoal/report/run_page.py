@@ -172,11 +172,12 @@ def _clients(run: RunView) -> Gallery | None:
 
 
 def _arrivals(run: RunView) -> Gallery | None:
+    count = Axis("Clients present", whole=True)
     axis = Axis("Mean client MSE") if is_regression([run]) else percent("Mean client accuracy")
     return gallery(
         [
             Sketch(
-                lambda width: line_chart(presence(run), Axis("Clients present"), "rounds", width),
+                lambda width: line_chart(presence(run), count, "rounds", width),
                 "Who was there",
                 "Newcomers are clients that were not there in round 1.",
             ),

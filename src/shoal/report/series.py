@@ -41,6 +41,7 @@ class Axis(NamedTuple):
     title: str
     factor: float = 1.0  # stored values are multiplied by it
     end: float | None = None  # the largest value that makes sense, such as 100 %
+    whole: bool = False  # whether only whole numbers make sense
 
 
 def percent(title: str) -> Axis:
