@@ -123,7 +123,8 @@ def to_table(spec: Spec) -> Table:
     table: Table = write(spec, CATALOGUES)
     options = table["task"].pop("options")
     table["task"] |= options
-    solver = table["method"].pop("local", None)
+    method = table["method"]
+    solver = method.get("inner", method).pop("local", None)  # of a method that wraps another: the other's
     return table if solver is None else table | {"local": solver}
 
 
@@ -151,7 +152,7 @@ def from_table(table: Mapping[str, Any]) -> Spec:
     return Spec(**values)
 
 
-def _method(value: Any, solver: Any) -> Method | Recipe:
+def _method(value: Any, solver: Any, path: str = "method") -> Method | Recipe:
     """The method, with the solver that `[local]` describes if it trains."""
     if isinstance(value, Method | Recipe):
         if solver is not None:
@@ -162,15 +163,19 @@ def _method(value: Any, solver: Any) -> Method | Recipe:
     name = value if isinstance(value, str) else value.get("name") if isinstance(value, dict) else None
     if isinstance(value, dict) and name is None:
         value = {"name": "fedavg", **value}
-    constructor = choose(METHOD, name or "fedavg", "method.name")
+    constructor = choose(METHOD, name or "fedavg", f"{path}.name")
+    if "inner" in arguments(constructor):  # a method that wraps another, to which [local] belongs
+        table = {"name": value} if isinstance(value, str) else value
+        inner = _method(table.get("inner", "fedavg"), solver, f"{path}.inner")
+        return part(METHOD, {**table, "inner": inner}, path, CATALOGUES)  # type: ignore[no-any-return]
     if "local" not in arguments(constructor):
         if solver is not None:
             raise SpecError(f"method {name} does not train on the client; remove [local]")
-        return part(METHOD, value, "method", CATALOGUES)  # type: ignore[no-any-return]
+        return part(METHOD, value, path, CATALOGUES)  # type: ignore[no-any-return]
     local = read(Sgd, {} if solver is None else solver, "local", CATALOGUES)
     if isinstance(value, dict) and "aggregator" in value:
         value = {**value, "aggregator": _trained_alike(value["aggregator"], local)}
-    return part(METHOD, value, "method", CATALOGUES, local=local)  # type: ignore[no-any-return]
+    return part(METHOD, value, path, CATALOGUES, local=local)  # type: ignore[no-any-return]
 
 
 def _trained_alike(rule: Any, local: Sgd) -> Any:

@@ -95,7 +95,8 @@ def svg(figure: Figure, name: str) -> str:
         if engine is not None:
             engine.execute(figure)
             figure.set_layout_engine("none")
-        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)  # `savefig` would draw everything twice
+        # `savefig` would draw everything twice
+        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)  # type: ignore[no-untyped-call]
     return out.getvalue()
 
 

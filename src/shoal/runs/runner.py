@@ -57,6 +57,16 @@ class Result:
     _progress: Progress = field(repr=False)
 
     @property
+    def setup(self) -> Setup:
+        """The federation that was run, for a study that goes on from here."""
+        return self._setup
+
+    @property
+    def progress(self) -> Progress:
+        """The state of the federation after the last round."""
+        return self._progress
+
+    @property
     def dataset(self) -> Dataset:
         """The data set of the run."""
         return self._setup.dataset
