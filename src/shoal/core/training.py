@@ -200,8 +200,8 @@ def check_training(local: Solver, terms: Sequence[Term], task: Task) -> None:
 
 def solver_of(method: Method) -> Solver | None:
     """The solver with which clients train; None if they do not."""
-    own = method.client_method
-    return own.local if isinstance(own, Training) else None
+    client = method.client_method
+    return client.local if isinstance(client, Training) else None
 
 
 def in_courses(method: Method) -> bool:
