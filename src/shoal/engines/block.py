@@ -7,7 +7,6 @@ gives the same bits as one client after another. Clients that the kernels cannot
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -84,7 +83,7 @@ class Blocks:
 
     def _trained_at_once(self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key) -> Delivery | None:
         """The stacked replies of the block; None if one of its clients needs individual treatment."""
-        started, side = time.perf_counter(), self._side
+        side = self._side
         method, sent = side.method.client_method, [message for _, message, _ in outgoing]
         assert isinstance(method, Training)
         words = key.fold_many("client", np.array(cohort.ids), "batches")
@@ -101,10 +100,9 @@ class Blocks:
         if not self._length:
             self._length = Packet(row(reply, 0)).nbytes
         down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
-        seconds = time.perf_counter() - started
         message = sent[0] if alike else _merged(sent)
         return Delivery(
-            cohort.ids, work.version, message, reply, "", down, up, seconds, stacked=True, sound=trained.sound
+            cohort.ids, work.version, message, reply, "", down, up, stacked=True, sound=trained.sound
         )
 
     # ---- clients that do more than train
@@ -113,7 +111,6 @@ class Blocks:
         self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key
     ) -> Iterator[Delivery]:
         """The replies of the block, one per client: clients wait for each other where training starts."""
-        started = time.perf_counter()
         found: list[_Waiting | Visit] = []
         for position, client in enumerate(cohort.ids):
             context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
@@ -124,11 +121,9 @@ class Blocks:
             trained = self._train([one for _, one in paused], work.round)
             for (i, one), result in zip(paused, trained, strict=True):
                 found[i] = one.client.resume(one, result)
-        share = (time.perf_counter() - started) / len(cohort.ids)
         for client, (_, sent, down), visit in zip(cohort.ids, outgoing, found, strict=True):
             assert isinstance(visit, Visit)
-            begun = time.perf_counter() - share
-            yield delivered(self._side, self._store, work, client, sent, visit, down, begun)
+            yield delivered(self._side, self._store, work, client, sent, visit, down)
 
     def _train(self, waiting: Sequence[_Waiting], round: int) -> Iterator[Trained]:
         """Train the waiting clients: one call for consecutive clients with the same terms."""
