@@ -23,7 +23,7 @@ ALLOWED = {
     "aggregators": {"core", "kernels", "parts", "server", "solver"},
     "methods": {"core", "parts", "aggregators", "codecs", "server", "solver", "terms"},
     "selectors": {"core", "kernels"},
-    "codecs": {"core", "parts"},
+    "codecs": {"core", "kernels", "parts"},
     "attacks": {"core"},
     "privacy": {"core"},
     "models": {"core"},

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.aggregators import AGGREGATORS
 from shoal.aggregators.aggregator import Aggregator
 from shoal.attacks import ATTACKS
-from shoal.codecs import CODECS
+from shoal.codecs import CODECS, IMPLIED
 from shoal.config import MISSING, Catalogue, arguments, write
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec
@@ -36,7 +36,7 @@ CATALOGUES: dict[Any, Catalogue] = {
     Recipe: METHOD,
     Partition: Catalogue("partition", PARTITIONS, tag="kind"),
     Selector: Catalogue("selector", SELECTORS),
-    Codec: Catalogue("codec", CODECS),
+    Codec: Catalogue("codec", CODECS, implied=IMPLIED),
     Attack: Catalogue("attack", ATTACKS),
     Privacy: Catalogue("privacy", PRIVACY),
     Term: Catalogue("term", TERMS),

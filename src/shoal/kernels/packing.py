@@ -45,7 +45,7 @@ def _put(codes: np.ndarray, count: Index, bits: Index, data: np.ndarray, at: Ind
 @inner
 def _take(data: np.ndarray, at: Index, bits: Index, codes: np.ndarray, count: Index) -> Index:
     """The inverse of `_put`."""
-    width, mask = np.uint64(bits), (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
     have, word = np.int64(0), _ZERO
     for i in range(count):
         if have < bits:
@@ -112,7 +112,7 @@ def pack_affine(
     _check(x.size, bits, data.size)
     rate = (2.0**bits - 1.0) / (high - low) if high > low else 0.0
     codes, noise = np.empty(CHUNK, np.uint32), np.full(CHUNK, np.float32(0.5))
-    at = np.int64(0)
+    at: Index = np.int64(0)
     for first in range(0, x.size, CHUNK):
         part = x[first : first + CHUNK]
         _draw((key0, key1), first, random, noise)
@@ -126,7 +126,8 @@ def unpack_affine(data: np.ndarray, low: float, high: float, bits: int, y: np.nd
     """The numbers that the codes of `pack_affine` stand for."""
     _check(y.size, bits, data.size)
     step = (high - low) / (2.0**bits - 1.0)
-    codes, at, short = np.empty(CHUNK, np.uint32), np.int64(0), bits <= _LARGEST_TABLE
+    at: Index = np.int64(0)
+    codes, short = np.empty(CHUNK, np.uint32), bits <= _LARGEST_TABLE
     table = np.empty(2**bits if short else 0, np.float32)
     for i in range(table.size):
         table[i] = np.float32(low + i * step)
@@ -168,7 +169,8 @@ def pack_buckets(
         norm = np.float32(np.sqrt(sum_of_squares(x[j * bucket : (j + 1) * bucket])))
         norms[j] = norm if norm < np.inf else np.nan
     codes, noise = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.float32)
-    most, at = 2.0 ** (bits - 1) - 1.0, np.int64(0)
+    at: Index = np.int64(0)
+    most = 2.0 ** (bits - 1) - 1.0
     for first in range(0, x.size, CHUNK):
         part = x[first : first + CHUNK]
         _draw((key0, key1), first, True, noise)
@@ -188,14 +190,18 @@ def unpack_buckets(data: np.ndarray, bucket: int, bits: int, norms: np.ndarray, 
     _check(y.size, bits, data.size)
     if bucket < 1 or norms.size != (y.size + bucket - 1) // bucket or bits < 2:
         raise ValueError("the buckets and their norms do not fit together")
-    codes, at, sign = np.empty(CHUNK, np.uint32), np.int64(0), np.uint32(1) << np.uint32(bits - 1)
+    at: Index = np.int64(0)
+    codes, sign = np.empty(CHUNK, np.uint32), np.uint32(1) << np.uint32(bits - 1)
     for first in range(0, y.size, CHUNK):
         part = y[first : first + CHUNK]
         at = _take(data, at, bits, codes, part.size)
         i = 0
         while i < part.size:
             j = (first + i) // bucket
-            end, step = min(part.size, (j + 1) * bucket - first), np.float64(norms[j]) / (np.float64(sign) - 1)
+            end, step = (
+                min(part.size, (j + 1) * bucket - first),
+                np.float64(norms[j]) / (np.float64(sign) - 1),
+            )
             for p in range(i, end):
                 level = np.float64(codes[p] & (sign - np.uint32(1))) * step
                 part[p] = np.float32(-level if codes[p] & sign else level)
@@ -214,7 +220,7 @@ def _from_above(bins: np.ndarray, count: Index) -> tuple[Index, Index]:
 
 @kernel(int64[::1](given(float32, 1), int64))
 def largest(x: np.ndarray, count: int) -> np.ndarray:
-    """The places of the numbers largest in absolute value, ascending; of equal ones the first. nan is largest.
+    """The places of the numbers of largest absolute value, ascending; of equal ones the first. nan is largest.
 
     Without their signs, floating-point numbers are ordered as their bits are: the smallest that is taken is
     found by its upper half among all, then by its lower half among those with this upper half.

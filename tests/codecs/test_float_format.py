@@ -1,17 +1,17 @@
 import torch
 
-from shoal.codecs.float16 import Float16
+from shoal.codecs.float_format import FloatFormat
 from shoal.codecs.raw import Raw
 
 
 def decoded(values):
-    codec = Float16()
+    codec = FloatFormat("float16")
     return codec.decode(codec.encode({"x": values})[0])["x"]
 
 
 def test_half_the_bytes():
     value = {"x": torch.ones(10_000)}
-    raw, half = Raw().encode(value)[0].nbytes, Float16().encode(value)[0].nbytes
+    raw, half = Raw().encode(value)[0].nbytes, FloatFormat("float16").encode(value)[0].nbytes
     assert 39_990 < raw - 0 < 40_100
     assert 20_000 < half < 20_150
 
