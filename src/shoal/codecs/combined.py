@@ -23,6 +23,10 @@ class Chain(Codec):
     chain: tuple[Codec, ...]
 
     def __post_init__(self) -> None:
+        kinds = [type(codec) for codec in self.chain if codec != Raw()]
+        for kind in kinds:
+            if kinds.count(kind) > 1:
+                raise SpecError(f"chain holds {kind.__name__} twice; once is enough")
         if not self.chain:
             raise SpecError(
                 'chain must hold at least one codec; to send everything as it is, use name = "raw"'

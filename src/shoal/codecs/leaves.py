@@ -43,8 +43,8 @@ def opened(kind: type, whole: Callable[[Any], Tensor], tree: Tree) -> Tree:
 
     Named tensors of one dtype are put into one vector, as those of a model are.
     """
-    if isinstance(tree, kind):  # a chain may have coded it twice
-        return whole(kind(*(opened(kind, whole, part) for part in tree)))  # type: ignore[attr-defined]
+    if isinstance(tree, kind):
+        return whole(tree)
     if isinstance(tree, NAMED):
         found = {name: opened(kind, whole, value) for name, value in tree.items()}
         alike = any(isinstance(value, kind) for value in tree.values()) and all(
