@@ -49,7 +49,7 @@ ALLOWED = {
     },
     "bench": {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),
-        *("runs", "report"),
+        *("codecs", "runs", "report"),
     },
     "__init__": {"core", "runs", "spec"},
 }

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.codecs.leaves import bits_of, each, numbers, opened, reshaped, words_of
+from shoal.codecs.leaves import bits_of, dtype_name, each, numbers, opened, reshaped, words_of
 from shoal.core.codec import Codec, Packet
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
@@ -63,13 +63,14 @@ class FloatFormat(Codec):
         name = _name(self.format, setting or {})
         if name == "float32":
             return Packet(tree), memory
-        dtype, random = _DTYPES[name], self.rounding == "stochastic"
+        size, random = _DTYPES[name].itemsize, self.rounding == "stochastic"
 
         def shorten(path: str, leaf: Tensor) -> Tensor | Short:
-            if leaf.element_size() <= dtype.itemsize:
+            if leaf.element_size() <= size:
                 return leaf
             words = words_of(key, path, "stochastic rounding") if random else None
-            return Short(_rounded(leaf, name, words).to(dtype), str(leaf.dtype).removeprefix("torch."))
+            short = _cut(leaf, name) if words is None else _drawn(leaf, name, words)
+            return Short(short, dtype_name(leaf))
 
         return Packet(each(shorten, tree)), memory
 
@@ -92,12 +93,18 @@ def _name(own: FormatName, setting: Setting) -> FormatName:
     return found
 
 
-def _rounded(leaf: Tensor, name: FormatName, words: tuple[int, int] | None) -> Tensor:
-    """Numbers that the format can hold; those still to be rounded to the nearest if there are no words."""
-    form = FORMATS[name]
-    if words is None:
-        most = float(form.largest)
-        return torch.where(leaf.isfinite(), leaf.clamp(-most, most), leaf)
+def _cut(leaf: Tensor, name: FormatName) -> Tensor:
+    """The nearest numbers of the format."""
+    most = float(FORMATS[name].largest)
+    if leaf.numel():
+        low, high = map(float, torch.aminmax(leaf))
+        if not (-most <= low and high <= most):  # some are too large, or not finite
+            leaf = torch.where(leaf.isfinite(), leaf.clamp(-most, most), leaf)
+    return leaf.to(_DTYPES[name])
+
+
+def _drawn(leaf: Tensor, name: FormatName, words: tuple[int, int]) -> Tensor:
+    """One of the two numbers around each."""
     values = numbers(leaf).copy()
-    round_either(values, *form, *words, 0, TRANSFER, 0)
-    return torch.from_numpy(values).reshape(leaf.shape)
+    round_either(values, *FORMATS[name], *words, 0, TRANSFER, 0)
+    return torch.from_numpy(values).reshape(leaf.shape).to(_DTYPES[name])

@@ -220,7 +220,7 @@ def _from_above(bins: np.ndarray, count: Index) -> tuple[Index, Index]:
 
 @kernel(int64[::1](given(float32, 1), int64))
 def largest(x: np.ndarray, count: int) -> np.ndarray:
-    """The places of the numbers of largest absolute value, ascending; the first of equal ones; nan is largest.
+    """The places of the numbers of largest absolute value, ascending; the first of equal ones; nan is large.
 
     Without their signs, floating-point numbers are ordered as their bits are: the smallest that is taken is
     found by its upper half among all, then by its lower half among those with this upper half.
