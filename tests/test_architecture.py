@@ -12,7 +12,17 @@ ROOT = Path(shoal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 # what each package may import of Shoal; everything may import its own package
-CATALOGUES = {"aggregators", "attacks", "codecs", "data", "methods", "models", "privacy", "selectors"}
+CATALOGUES = {
+    "aggregators",
+    "arrivals",
+    "attacks",
+    "codecs",
+    "data",
+    "methods",
+    "models",
+    "privacy",
+    "selectors",
+}
 ALLOWED = {
     "kernels": set(),
     "core": {"kernels"},
@@ -24,6 +34,7 @@ ALLOWED = {
     "methods": {"core", "parts", "aggregators", "codecs", "server", "solver", "terms"},
     "selectors": {"core", "kernels"},
     "codecs": {"core", "kernels", "parts"},
+    "arrivals": {"core"},
     "attacks": {"core"},
     "privacy": {"core"},
     "models": {"core"},
@@ -34,12 +45,14 @@ ALLOWED = {
     "loop": {"core", "round_stats"},
     "config": {"core"},
     "catalogues": {"core", "config", "server", "terms", *CATALOGUES},
-    "spec": {"core", "config", "catalogues", "metrics", "solver", *CATALOGUES},
+    "run_settings": {"core", "metrics"},
+    "spec": {"core", "config", "catalogues", "run_settings", "solver", *CATALOGUES},
     "overrides": {"core", "config", "catalogues", "spec"},
     "extend": {"core", "aggregators", "methods", "server", "solver"},
     "report": {"core"},
     "runs": {
         *("core", "kernels", "config", "catalogues", "spec", "data", "models", "engines", "loop", "metrics"),
+        "run_settings",
         "report",  # the page of a run that is done
     },
     "terminal": {"data", "report", "runs"},
@@ -49,7 +62,7 @@ ALLOWED = {
     },
     "bench": {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),
-        *("codecs", "runs", "report"),
+        *("codecs", "run_settings", "runs", "report"),
     },
     "__init__": {"core", "runs", "spec"},
 }

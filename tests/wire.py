@@ -29,7 +29,7 @@ class WireEngine(Engine):
             self._way = Collusion(self._client, self._way, self)  # attackers have a channel of their own
 
     def clients(self, round):
-        return range(len(self._server.shards))
+        return self._server.federation.engine.clients(round)
 
     def samples(self, clients):
         return [self._server.shards.count(client) for client in clients]

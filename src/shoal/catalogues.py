@@ -8,9 +8,11 @@ from typing import Any
 
 from shoal.aggregators import AGGREGATORS
 from shoal.aggregators.aggregator import Aggregator
+from shoal.arrivals import ARRIVALS
 from shoal.attacks import ATTACKS
 from shoal.codecs import CODECS, IMPLIED
 from shoal.config import MISSING, Catalogue, arguments, write
+from shoal.core.arrivals import Arrivals
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec
 from shoal.core.data import Partition
@@ -39,6 +41,7 @@ CATALOGUES: dict[Any, Catalogue] = {
     Codec: Catalogue("codec", CODECS, implied=IMPLIED),
     Attack: Catalogue("attack", ATTACKS),
     Privacy: Catalogue("privacy", PRIVACY),
+    Arrivals: Catalogue("kind of arrivals", ARRIVALS),
     Term: Catalogue("term", TERMS),
     Aggregator: Catalogue("aggregator", AGGREGATORS),
     ServerOptimizer: Catalogue("server optimizer", SERVERS),

@@ -138,6 +138,8 @@ def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalog
     """`value` converted to the wanted type, or an error that says what it should be."""
     origin, options = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
+        if any(isinstance(value, option) for option in options if option in catalogues):
+            return value  # a part that was given as an object
         inner, *words = (option for option in options if option is not type(None))
         known = [word for literal in words for word in typing.get_args(literal)]
         if isinstance(value, str) and known:  # a number, or one of a few words

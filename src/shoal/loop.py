@@ -71,15 +71,24 @@ def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round
     with stage("select", None, round):
         engine = federation.engine
         moment = Moment(round, 0, False, key.fold("select"))
-        cohort = federation.selector.select(
-            progress.selector, engine.clients(round), engine.reports(round), moment
-        )
+        cohort = _selected(federation, progress, moment)
+        if not cohort.ids:  # nothing can be learned; so no method and no selector has to know of empty rounds
+            nothing = Round((), tally.down, tally.up, tuple(tally.rejected), {})
+            return progress._replace(round=round + 1), nothing
         cohort, samples = _ordered(engine, cohort)
         legs = federation.method.legs(progress.state, cohort, moment._replace(key=key.fold("legs")))
     walk = RoundWalk(federation, progress, legs, samples, key, tally)
     engine.walk(walk)
     record = Round(cohort.ids, tally.down, tally.up, tuple(tally.rejected), tally.recorded())
     return walk.progress._replace(round=round + 1), record
+
+
+def _selected(federation: Federation, progress: Progress, moment: Moment) -> Cohort:
+    """The cohort of a round; empty if nobody can be reached."""
+    available, reports = federation.engine.clients(moment.round), federation.engine.reports(moment.round)
+    if not len(available):
+        return Cohort((), {}, 0)
+    return federation.selector.select(progress.selector, available, reports, moment)
 
 
 class RoundWalk:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shoal.core.errors import DeclinedError, SpecError, StageError
 from shoal.core.key import Key
-from shoal.core.selector import Population
+from shoal.core.population import Population
 from shoal.core.tree import elementwise, row
 from shoal.core.types import Cohort, Metrics, Reply, State, Tree, Version, message_for, message_part
 

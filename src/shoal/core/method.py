@@ -129,6 +129,11 @@ class Method(ABC):
     # ---- client; each function runs for one client
 
     @property
+    def client_method(self) -> Method:
+        """The method whose client functions run: this one, unless it wraps another at the server only."""
+        return self
+
+    @property
     def batching(self) -> Batching | None:
         """How a client's samples are divided into mini-batches; None for a method that does not train."""
         return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from shoal.core.data import Data
+from shoal.core.population import Population
 from shoal.core.types import Cohort, Moment, Reply, Tree
-
-Population = Sequence[int]  # ids of the clients that can be reached; often a `range`
 
 
 class Selector(ABC):

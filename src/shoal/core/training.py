@@ -210,6 +210,11 @@ def check_training(local: Solver, terms: Sequence[Term], task: Task) -> None:
         term.check(task)
 
 
+def solver_of(method: Method) -> Solver | None:
+    """The solver with which clients train; None if they do not."""
+    return method.local if isinstance(method, Training) else None
+
+
 def in_courses(method: Method) -> bool:
     """Whether clients run `client_training`, and so can be paused where training starts."""
     return isinstance(method, Training) and type(method).client_update is Training.client_update

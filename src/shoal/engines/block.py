@@ -37,7 +37,7 @@ Outgoing = Sequence[tuple[Packet, Tree, int]]
 
 def trains_in_blocks(side: ClientSide) -> bool:
     """Whether the compiled kernels can train blocks of clients for this method, model and solver."""
-    method = side.method
+    method = side.method.client_method
     return isinstance(method, Training) and in_courses(method) and method.local.fits(side.task, method.terms)
 
 
@@ -50,8 +50,8 @@ class Blocks:
         self._fits = trains_in_blocks(side)
         # clients do nothing but train: no client needs individual treatment
         self._plain = (
-            is_plain(side.method)
-            and not overridden(side.method, Method, "upload")
+            is_plain(side.method.client_method)
+            and not overridden(side.method.client_method, Method, "upload")
             and side.codec.transparent
             and side.privacy is None
             and not side.remembers
@@ -85,7 +85,7 @@ class Blocks:
     def _trained_at_once(self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key) -> Delivery | None:
         """The stacked replies of the block; None if one of its clients needs individual treatment."""
         started, side = time.perf_counter(), self._side
-        method, sent = side.method, [message for _, message, _ in outgoing]
+        method, sent = side.method.client_method, [message for _, message, _ in outgoing]
         assert isinstance(method, Training)
         words = key.fold_many("client", np.array(cohort.ids), "batches")
         block = side.data.block(cohort.ids, method.batching, words)
@@ -135,7 +135,7 @@ class Blocks:
 
     def _train(self, waiting: Sequence[_Waiting], round: int) -> Iterator[Trained]:
         """Train the waiting clients: one call for consecutive clients with the same terms."""
-        method, task = self._side.method, self._side.task
+        method, task = self._side.method.client_method, self._side.task
         assert isinstance(method, Training)
         for _, equal in groupby(waiting, lambda one: id(one.start.terms)):
             some = list(equal)
@@ -168,7 +168,7 @@ class _Client(NamedTuple):
         """Run the client up to the first training that the kernels can do, or to the end."""
 
         def work() -> _Waiting | Visit:
-            method, task = self.side.method, self.side.task
+            method, task = self.side.method.client_method, self.side.task
             assert isinstance(method, Training)
             data = self.side.training_data(self.id, self.context)
             course = method.client_training(task, self.memory.method, message, data, self.context)
@@ -186,7 +186,7 @@ class _Client(NamedTuple):
         return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
 
     def _advance(self, course: Course, data: Data, step: Callable[[], Start]) -> _Waiting | Visit:
-        method, task = self.side.method, self.side.task
+        method, task = self.side.method.client_method, self.side.task
         assert isinstance(method, Training)
         try:
             start = step()

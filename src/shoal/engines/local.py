@@ -7,12 +7,13 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from shoal.core.arrivals import Timetable
 from shoal.core.client import ClientSide
 from shoal.core.collusion import Collusion, Way
 from shoal.core.data import Shards
 from shoal.core.engine import Delivery, Engine, Memory, Walk, Work
 from shoal.core.key import Key
-from shoal.core.selector import Population
+from shoal.core.population import Population
 from shoal.core.types import Cohort, Metrics, State, Tree, Version
 from shoal.engines.auto import Auto
 from shoal.engines.block import Blocks, trains_in_blocks
@@ -35,10 +36,10 @@ class LocalEngine(Engine):
         shards: Shards,
         mode: Mode = "serial",
         workers: int = 1,
-        population: Population | None = None,  # the clients that can be reached; None: all
+        timetable: Timetable | None = None,  # the clients that can be reached in each round; None: all
     ) -> None:
         self._side, self._shards, self._store = side, shards, MemoryStore()
-        self._population = range(len(shards)) if population is None else population
+        self._timetable = timetable or (lambda round: range(len(shards)))
         self._threads = workers
         ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
         self._auto = Auto(ways, shards.counts)
@@ -67,7 +68,7 @@ class LocalEngine(Engine):
 
     def clients(self, round: int) -> Population:
         """See `Engine`."""
-        return self._population
+        return self._timetable(round)
 
     def samples(self, clients: Sequence[int]) -> Sequence[int]:
         """See `Engine`."""

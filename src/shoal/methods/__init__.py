@@ -14,7 +14,9 @@ from shoal.methods.fedprox import FedProx
 from shoal.methods.fedqp import FedQP
 from shoal.methods.fedsvd import FedSVD
 from shoal.methods.fsi import Fsi
+from shoal.methods.genefl import GeneFL
 from shoal.methods.local import Local
+from shoal.methods.per_cluster import PerCluster
 from shoal.methods.pso import Pso
 from shoal.methods.qfedavg import QFedAvg
 from shoal.methods.robust import (
@@ -49,6 +51,8 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedqp": FedQP,
     "fsi": Fsi,
     "pso": Pso,
+    "genefl": GeneFL,
+    "per_cluster": PerCluster,
     "fedcpa": FedCPA,
     "krum": Krum,
     "multikrum": MultiKrum,

@@ -15,14 +15,16 @@ from torch import Tensor, nn
 
 from shoal.catalogues import DATASET, MODEL
 from shoal.config import arguments, choose
+from shoal.core.arrivals import Timetable
 from shoal.core.client import ClientData, ClientSide
 from shoal.core.data import Dataset, Shards
 from shoal.core.engine import Engine, stage
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.method import Axes, Method, Recipe
-from shoal.core.selector import Population
+from shoal.core.population import Population, Spans
 from shoal.core.task import Task
+from shoal.core.training import solver_of
 from shoal.data.client_data import Simulated
 from shoal.engines.local import LocalEngine, cores
 from shoal.kernels.plan import plan_of
@@ -61,17 +63,18 @@ def build(spec: Spec) -> Setup:
     """A simulation: the server and all clients on this machine."""
     dataset, shards = deal(spec)
     dataset = moved(dataset, spec.engine.device)
-    population = _population(spec, shards)
-    spec.selector.check(len(population))
-    _check_goal(spec, dataset.classes)
+    timetable = _timetable(spec, _population(spec, shards), len(shards))
+    most = max(len(timetable(round)) for round in (range(spec.rounds) if spec.arrivals else [0]))
+    _check_population(spec, most)
+    _check_evaluation(spec, dataset.classes)
     task = make_task(spec, Samples.of(dataset))
     data = Simulated(dataset, shards, spec.seeds.key("partition", spec.seed).fold("holdings"))
     key = spec.seeds.key("order", spec.seed)
     attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
-    engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), population)
+    engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), timetable)
     own = replace(task, root=data.root)  # the clients' task has no access to the server's samples
-    federation = server_side(spec, own, engine, len(population))
+    federation = server_side(spec, own, engine, most)
     return Setup(spec, federation, dataset, shards, side)
 
 
@@ -124,6 +127,30 @@ def _population(spec: Spec, shards: Shards) -> Population:
             "samples; choose a smaller value, or fewer clients"
         )
     return tuple(np.flatnonzero(counts >= least).tolist())
+
+
+def _timetable(spec: Spec, population: Population, clients: int) -> Timetable:
+    """The clients that can take part in each round: those of the population that are there."""
+    if spec.arrivals is None:
+        return lambda round: population
+    try:
+        there = spec.arrivals.timetable(clients)
+    except SpecError as error:
+        raise SpecError(f"[arrivals] {error}") from None
+    if len(population) == clients:
+        return there
+    able = Spans.of(population)
+    return lambda round: able.common(Spans.of(there(round)))
+
+
+def _check_population(spec: Spec, most: int) -> None:
+    """Raise `SpecError` if never more than so many clients are there, and these are too few."""
+    if not most:
+        raise SpecError(
+            f"[arrivals] nobody is there in any of the {spec.rounds} rounds; let clients join earlier, "
+            "or raise rounds"
+        )
+    spec.selector.check(most)
 
 
 def deal(spec: Spec) -> tuple[Dataset, Shards]:
@@ -230,7 +257,12 @@ def _called(
         return function(*given, **mine)
 
 
-def _check_goal(spec: Spec, classes: int) -> None:
+def _check_evaluation(spec: Spec, classes: int) -> None:
+    if spec.evaluate.finetune and solver_of(as_method(spec.method)) is None:
+        raise SpecError(
+            f"evaluate.finetune = {spec.evaluate.finetune} needs a method whose clients train, but those of "
+            f"{spec.method_name} do not; set it to 0"
+        )
     goal = spec.evaluate.stop_at
     if goal is not None and classes and not 0 < goal <= 1:
         cure = f"; for {goal:g} % write {goal / 100:g}" if 1 < goal <= 100 else ""

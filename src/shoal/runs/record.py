@@ -8,7 +8,7 @@ from typing import Any
 from shoal.loop import Round
 from shoal.spec import Spec
 
-FAIRNESS = ("mean_client_", "worst_client_", "client_")  # prefixes of metrics over clients
+FAIRNESS = ("mean_client_", "worst_client_", "client_", "finetuned_")  # prefixes of metrics over clients
 Record = dict[str, Any]
 
 
@@ -46,7 +46,7 @@ def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
     """The summary of a whole run."""
     last = records[-1]
     accuracies = [r["accuracy"] for r in records if r.get("accuracy") is not None]
-    kept = ("final_loss", "balanced_accuracy", "f1", "auc", "attack_success")
+    kept = ("final_loss", "balanced_accuracy", "f1", "auc", "attack_success", "known", "newcomers")
     measures = {name: last[name] for name in kept if name in last}
     measures |= {name: value for name, value in last.items() if name.startswith(FAIRNESS)}
     if "mse" in last:

@@ -25,7 +25,7 @@ from shoal.engines.os_settings import keep_freed_memory
 from shoal.loop import Progress, advance, start
 from shoal.runs.build import Setup, build
 from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sha256
-from shoal.runs.evaluation import MOST_SHOWN, evaluate, shown_clients
+from shoal.runs.evaluation import MOST_SHOWN, evaluate, finetuned, presence, shown_clients
 from shoal.runs.record import Record, as_record, attackers_weight, summarise
 from shoal.spec import Spec, from_table, load_spec
 
@@ -55,6 +55,16 @@ class Result:
     directory: Path | None
     _setup: Setup = field(repr=False)
     _progress: Progress = field(repr=False)
+
+    @property
+    def setup(self) -> Setup:
+        """The federation that was run, for a study that goes on from here."""
+        return self._setup
+
+    @property
+    def progress(self) -> Progress:
+        """The state of the federation after the last round."""
+        return self._progress
 
     @property
     def dataset(self) -> Dataset:
@@ -240,7 +250,11 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
             spec.evaluate.clients,
             spec.attack,
         )
+    if spec.evaluate.finetune and (progress.round == spec.rounds or _reached(spec, evaluated)):
+        evaluated |= finetuned(setup.federation, progress, spec.evaluate.clients, spec.evaluate.finetune)
     record = as_record(progress.round, evaluated, done, seconds)
+    if spec.arrivals is not None:
+        record |= presence(setup.federation.engine, progress.round - 1)
     if spec.attack is not None:
         liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
         record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
