@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from toy import KEY, played, same, setup, spec
+from toy import KEY, after, played, same, setup, spec, table
+from wire import over_the_wire
 
+import shoal
 from shoal import SpecError
 from shoal.codecs.combined import Chain, EachWay
 from shoal.codecs.float_format import FloatFormat
@@ -106,3 +108,26 @@ def test_32_bits_are_no_codec_to_the_bit():
     assert same(played(codec={"name": "uniform", "bits": 32}).state, plain)
     assert same(played(codec={"name": "qsgd", "bits": 32}).state, plain)
     assert same(played(codec={"name": "float", "format": "float32"}).state, plain)
+
+
+def test_bits_by_client_reach_the_codec_in_every_mode():
+    chosen = {"selector": "protocol_probes:BitsBySize", "codec": "uniform"}
+    one_by_one = after(setup(**chosen, engine={"mode": "serial"}), 2)
+    assert same(after(setup(**chosen, engine={"mode": "block"}), 2), one_by_one)
+    assert same(after(over_the_wire(spec(**chosen)), 2), one_by_one)
+    assert not same(one_by_one.state, after(setup(selector="all", codec="uniform"), 2).state)
+
+
+def test_what_is_fed_back_survives_a_crash(tmp_path):
+    class CrashError(Exception):
+        pass
+
+    def crash(record):
+        if record["round"] == 2:
+            raise CrashError
+
+    tables = table(rounds=4, codec={"chain": [{"name": "top_k", "share": 0.2}, "sign"]})
+    with pytest.raises(CrashError):
+        shoal.run(tables, tmp_path / "run", watcher=crash)
+    resumed = shoal.resume(tmp_path / "run", report=False)
+    assert resumed.weights_sha256 == shoal.run(tables).weights_sha256

@@ -245,18 +245,29 @@ def forged():
     yield Levels(bits, 8, 0, (17,), "float32")
     yield Levels(bits, 8, 5, (17,), "float32")
     yield Signs(bits, (200,), "float32")
-    values = torch.ones(3)
+
+
+def forged_places():
+    values, zeros = torch.ones(3), torch.zeros(25, dtype=torch.uint8)
     yield Chosen(values, torch.tensor([255, 255, 255], dtype=torch.uint8), (200,), "float32")
     yield Chosen(values, torch.tensor([3, 2, 1], dtype=torch.uint8), (200,), "float32")
     yield Chosen(values, torch.tensor([1, 2], dtype=torch.uint8), (200,), "float32")
-    yield Chosen(values, torch.tensor([255], dtype=torch.uint8), (8,), "float32")
-    yield Chosen(torch.ones(300), bits, (200,), "float32")
-    yield Chosen(values.long(), bits, (200,), "float32")
-    yield Drawn(values, bits, (200,), "float32")
-    yield Drawn(torch.ones(300), bits[:16], (200,), "float32")
+    yield Chosen(values.long(), zeros[:3], (200,), "float32")
+    yield Chosen(values, zeros[:3], (201,), "float32")
+    yield Chosen(values[:1], zeros[:10], (2**28,), "float32")
+    yield Drawn(values, zeros, (200,), "float32")
+    yield Drawn(torch.ones(300), zeros[:16], (200,), "float32")
+    yield Drawn(values[:1], zeros[:16], (2**28,), "float32")
 
 
 @pytest.mark.parametrize("node", list(forged()), ids=lambda node: type(node).__name__)
 def test_forged_packets_are_refused(node):
     with pytest.raises(ValueError, match=r"there |bytes were expected|these are not"):
         node.whole()
+
+
+@pytest.mark.parametrize("node", list(forged_places()), ids=lambda node: type(node).__name__)
+def test_forged_places_are_refused(node):
+    codec = TopK(0.015) if isinstance(node, Chosen) else RandomK(0.015)
+    with pytest.raises(ValueError, match=r"bytes were expected|these are not"):
+        codec.decode(Packet({"x": node}))

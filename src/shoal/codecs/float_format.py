@@ -20,9 +20,7 @@ from shoal.core.codec import Codec, Packet
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
-from shoal.kernels.formats import FORMATS, TRANSFER, round_either
-
-FormatName = Literal["e5m2", "bfloat16", "float16", "float32"]
+from shoal.kernels.formats import FORMATS, TRANSFER, FormatName, round_either
 
 _DTYPES = {"e5m2": torch.float8_e5m2, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BY_BITS: dict[int, FormatName] = {8: "e5m2", 16: "float16", 32: "float32"}

@@ -37,10 +37,10 @@ class Chosen(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
 
-    def whole(self) -> Tensor:
+    def whole(self, share: float) -> Tensor:
         """The tensor with zeros at all other places."""
         size = size_of(self.shape, self.dtype)
-        count = _counted(self.values, self.dtype, size)
+        count = _counted(self.values, self.dtype, share, size)
         return _spread(self.values, _found(self.places, count, size), self.shape)
 
 
@@ -52,12 +52,12 @@ class Drawn(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
 
-    def whole(self) -> Tensor:
+    def whole(self, share: float) -> Tensor:
         """The tensor with zeros at all other places."""
         size = size_of(self.shape, self.dtype)
+        count = _counted(self.values, self.dtype, share, size)
         first, second = some_bytes(self.words, 16).view(np.uint64).tolist()
-        places = philox.sample(first, second, size, _counted(self.values, self.dtype, size))
-        return _spread(self.values, places, self.shape)
+        return _spread(self.values, philox.sample(first, second, size, count), self.shape)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class TopK(Codec):
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
-        return opened(Chosen, Chosen.whole, packet.content)
+        return opened(Chosen, lambda node: node.whole(self.share), packet.content)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class RandomK(Codec):
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
-        return opened(Drawn, Drawn.whole, packet.content)
+        return opened(Drawn, lambda node: node.whole(self.share), packet.content)
 
 
 def _check_share(share: float) -> None:
@@ -207,11 +207,13 @@ def _found(written: Tensor, count: int, size: int) -> np.ndarray:
     return places
 
 
-def _counted(values: Any, dtype: str, size: int) -> int:
-    fit = isinstance(values, Tensor) and values.dim() == 1 and len(values) <= size
+def _counted(values: Any, dtype: str, share: float, size: int) -> int:
+    """How many there are; a packet must not become more than 1 / share times as long."""
+    count = _count(share, size)
+    fit = isinstance(values, Tensor) and tuple(values.shape) == (count,)
     if not fit or dtype_name(values) != dtype:
-        raise ValueError(f"these are not some of {size} numbers")
-    return len(values)
+        raise ValueError(f"these are not {count} of {size} numbers")
+    return count
 
 
 def _taken(leaf: Tensor, places: np.ndarray) -> Tensor:

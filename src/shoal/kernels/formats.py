@@ -8,7 +8,7 @@ place in the model's parameters, and on nothing else: so everybody who rounds it
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import float32, int64, types, uint64
@@ -30,7 +30,9 @@ class NumberFormat(NamedTuple):
     largest: Real  # finite number
 
 
-FORMATS = {
+FormatName = Literal["float32", "bfloat16", "float16", "e5m2"]
+
+FORMATS: dict[FormatName, NumberFormat] = {
     "float32": NumberFormat(np.int64(0), np.int64(1), np.float32(np.finfo(np.float32).max)),
     "bfloat16": NumberFormat(np.int64(7), np.int64(8), np.float32(2.0**127 * (2 - 2.0**-7))),
     "float16": NumberFormat(np.int64(10), np.int64(113), np.float32(65504)),

@@ -92,16 +92,14 @@ def unpack(data: np.ndarray, bits: int, codes: np.ndarray) -> None:
 
 @inner
 def _draw(key: tuple[Word, Word], first: Index, random: Flag, noise: np.ndarray) -> None:
-    """What is added before a number is cut to a whole one: 1/2, or a random number for each of a chunk."""
+    """Draw what is added to the numbers of a chunk before they are cut to whole ones; otherwise it is 1/2."""
     if random:
         fractions(key, first // PER_BLOCK, _ZERO, _ZERO, noise)
         for i in range(noise.size):
             noise[i] += HALF_STEP
 
 
-@kernel(
-    types.void(given(float32, 1), float64, float64, int64, boolean, uint64, uint64, uint8[::1])
-)  # fmt: skip
+@kernel(types.void(given(float32, 1), float64, float64, int64, boolean, uint64, uint64, uint8[::1]))
 def pack_affine(
     x: np.ndarray, low: float, high: float, bits: int, random: bool, key0: Word, key1: Word, data: np.ndarray
 ) -> None:

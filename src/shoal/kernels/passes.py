@@ -234,9 +234,7 @@ def _descend_bias(
 
 
 @inner
-def _round(
-    work: Workspace, x: np.ndarray, rule: StepRule, step: Index, purpose: Word, flat: Index
-) -> None:  # fmt: skip
+def _round(work: Workspace, x: np.ndarray, rule: StepRule, step: Index, purpose: Word, flat: Index) -> None:
     """Round the momentum or the weights of a row of parameters, the first of which is at `flat`."""
     if rule.random:
         noise = drawn_for(rule.key, step, purpose, flat, x.size, work.noise)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -20,31 +19,37 @@ from shoal.core.key import Key
 from shoal.core.training import Start
 from shoal.core.tree import elementwise
 from shoal.core.types import Setting, Tree, Weights
-from shoal.kernels.formats import FORMATS, MOMENTUM, WEIGHTS, NumberFormat, round_either, round_nearest
+from shoal.kernels.formats import (
+    FORMATS,
+    MOMENTUM,
+    WEIGHTS,
+    FormatName,
+    NumberFormat,
+    round_either,
+    round_nearest,
+)
 from shoal.kernels.mlp_training import Rounding
 
-FormatName = Literal["float32", "bfloat16", "float16", "e5m2"]
 
-
-def format_of(own: str, setting: Setting) -> str:
+def format_of(own: FormatName, setting: Setting) -> FormatName:
     """The format of a client: that of its setting `format`, or the solver's own."""
-    name: str = setting.get("format", own)
+    name: FormatName = setting.get("format", own)
     if name not in FORMATS:
         raise SpecError(f"the setting format must be one of {', '.join(FORMATS)}; got {name!r}")
     return name
 
 
-def rounded(weights: Weights, name: str) -> Weights:
+def rounded(weights: Weights, name: FormatName) -> Weights:
     """The weights with their parameters rounded to the nearest numbers of the format; buffers stay."""
     return weights if name == "float32" else weights._replace(params=_nearest(weights.params, name))
 
 
-def starts_rounded(starts: Sequence[Start], names: Sequence[str]) -> list[Start]:
+def starts_rounded(starts: Sequence[Start], names: Sequence[FormatName]) -> list[Start]:
     """The starts of a block, rounded: one for all clients if they have one start and one format."""
     if len(starts) == 1 and len(set(names)) == 1:
         names = names[:1]
     every = starts if len(starts) > 1 else [starts[0]] * len(names)
-    done: dict[tuple[int, str], Weights] = {}
+    done: dict[tuple[int, FormatName], Weights] = {}
     for start, name in zip(every, names, strict=True):
         place = (id(start.weights), name)
         if place not in done:
@@ -55,7 +60,7 @@ def starts_rounded(starts: Sequence[Start], names: Sequence[str]) -> list[Start]
     ]
 
 
-def _nearest(params: Tree, name: str) -> Tree:
+def _nearest(params: Tree, name: FormatName) -> Tree:
     def shorten(leaf: Tensor) -> Tensor:
         values = _vector(leaf).copy()
         round_nearest(values, *FORMATS[name])
@@ -64,7 +69,7 @@ def _nearest(params: Tree, name: str) -> Tree:
     return elementwise(shorten, params)
 
 
-def block_rounding(names: Sequence[str], keys: Sequence[Key], random: bool) -> Rounding:
+def block_rounding(names: Sequence[FormatName], keys: Sequence[Key], random: bool) -> Rounding:
     """The rounding of a block of clients, for the kernels."""
     forms = [FORMATS[name] for name in names]
     return Rounding(
@@ -84,7 +89,7 @@ class StepRounding:
     key: Key
 
     @classmethod
-    def of(cls, name: str, random: bool, key: Key) -> StepRounding | None:
+    def of(cls, name: FormatName, random: bool, key: Key) -> StepRounding | None:
         """None for float32, which needs none."""
         return None if name == "float32" else cls(FORMATS[name], random, key)
 
