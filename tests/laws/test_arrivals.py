@@ -11,7 +11,7 @@ from toy import after, same, setup, spec, table
 from wire import over_the_wire
 
 import shoal
-from shoal.core.training import Training
+from shoal.core.training import solver_of
 from shoal.loop import advance, start
 from shoal.methods import METHODS
 from shoal.runs.build import as_method
@@ -31,8 +31,7 @@ class CrashError(Exception):
 
 
 def tables(name, mode):
-    trains = isinstance(as_method(METHODS[name]()), Training)
-    evaluate = {"every": 1, "finetune": 1 if trains else 0}
+    evaluate = {"every": 1, "finetune": 1 if solver_of(as_method(METHODS[name]())) else 0}
     return table(name, rounds=4, arrivals=ARRIVALS, evaluate=evaluate, engine={"mode": mode, "workers": 2})
 
 

@@ -53,7 +53,8 @@ def test_each_cluster_is_a_federation_of_its_own():
     assert len(set(homes.values())) == 3
     for k in range(3):
         alone = setup("fedavg", selector="all")
-        alone.federation.engine._population = tuple(c for c in range(8) if homes[c] == k)
+        members = tuple(client for client in range(8) if homes[client] == k)
+        alone.federation.engine._timetable = lambda round, members=members: members
         assert same(play(alone, 2).state.model, progress.state.inner[k].model)
 
 

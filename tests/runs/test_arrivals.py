@@ -91,7 +91,7 @@ class Poor(Partition):
         return DealtShards.by_owner(owner, self.clients, key)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "local", "scaffold", "fedgen", "clusamp", "fsi"])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedgen", "clusamp", "fsi", "genefl"])
 def test_newcomers_without_samples_or_with_one_class_only(name):
     result = shoal.run(
         table(

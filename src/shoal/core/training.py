@@ -212,7 +212,8 @@ def check_training(local: Solver, terms: Sequence[Term], task: Task) -> None:
 
 def solver_of(method: Method) -> Solver | None:
     """The solver with which clients train; None if they do not."""
-    return method.local if isinstance(method, Training) else None
+    client = method.client_method
+    return client.local if isinstance(client, Training) else None
 
 
 def in_courses(method: Method) -> bool:

@@ -75,6 +75,26 @@ def global_measures(
     return {"loss": loss, **measures(scores, y, metrics)}
 
 
+def measured(spec: Spec, federation: Federation, progress: Progress, dataset: Dataset) -> dict[str, Any]:
+    """What is measured after a round; None if no evaluation is due."""
+    wanted, ended = spec.evaluate, progress.round == spec.rounds
+    found: dict[str, Any] = {"accuracy" if dataset.classes else "mse": None, "loss": None}
+    if ended or (wanted.every and progress.round % wanted.every == 0):
+        found |= evaluate(federation, progress, dataset, wanted.metrics, wanted.clients, spec.attack)
+    if wanted.finetune and (ended or reached(spec, found)):
+        found |= finetuned(federation, progress, wanted.clients, wanted.finetune)
+    return found
+
+
+def reached(spec: Spec, record: Mapping[str, Any]) -> bool:
+    """Whether the run has reached its goal and may stop early."""
+    goal = spec.evaluate.stop_at
+    if goal is None:
+        return False
+    accuracy, error = record.get("accuracy"), record.get("mse")
+    return (accuracy is not None and accuracy >= goal) or (error is not None and error <= goal)
+
+
 def evaluate(
     federation: Federation,
     progress: Progress,

@@ -25,7 +25,7 @@ from shoal.engines.os_settings import keep_freed_memory
 from shoal.loop import Progress, advance, start
 from shoal.runs.build import Setup, build
 from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sha256
-from shoal.runs.evaluation import MOST_SHOWN, evaluate, finetuned, presence, shown_clients
+from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
 from shoal.runs.record import Record, as_record, attackers_weight, summarise
 from shoal.spec import Spec, from_table, load_spec
 
@@ -179,12 +179,12 @@ def _play(
     report: bool,
 ) -> Result:
     spec, saved = setup.spec, progress.accepted
-    while progress.round < spec.rounds and not (records and _reached(spec, records[-1])):
+    while progress.round < spec.rounds and not (records and reached(spec, records[-1])):
         progress, record = _round(spec, setup, progress)
         records.append(record)
         if directory is not None:
             directory.append_round(record)
-            last = progress.round == spec.rounds or _reached(spec, record)
+            last = progress.round == spec.rounds or reached(spec, record)
             if spec.checkpoint.every and (progress.round % spec.checkpoint.every == 0 or last):
                 save(setup, directory, progress, saved)
                 saved = progress.accepted
@@ -238,20 +238,7 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
     started = time.perf_counter()
     progress, done = advance(setup.federation, progress)
     seconds = time.perf_counter() - started
-    due = spec.evaluate.every and progress.round % spec.evaluate.every == 0
-    measure = "accuracy" if setup.dataset.classes else "mse"
-    evaluated: dict[str, Any] = {measure: None, "loss": None}
-    if due or progress.round == spec.rounds:
-        evaluated |= evaluate(
-            setup.federation,
-            progress,
-            setup.dataset,
-            spec.evaluate.metrics,
-            spec.evaluate.clients,
-            spec.attack,
-        )
-    if spec.evaluate.finetune and (progress.round == spec.rounds or _reached(spec, evaluated)):
-        evaluated |= finetuned(setup.federation, progress, spec.evaluate.clients, spec.evaluate.finetune)
+    evaluated = measured(spec, setup.federation, progress, setup.dataset)
     record = as_record(progress.round, evaluated, done, seconds)
     if spec.arrivals is not None:
         record |= presence(setup.federation.engine, progress.round - 1)
@@ -259,15 +246,6 @@ def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Reco
         liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
         record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
     return progress, record
-
-
-def _reached(spec: Spec, record: Record) -> bool:
-    """Whether the run has reached its goal and may stop early."""
-    goal = spec.evaluate.stop_at
-    if goal is None:
-        return False
-    accuracy, error = record.get("accuracy"), record.get("mse")
-    return (accuracy is not None and accuracy >= goal) or (error is not None and error <= goal)
 
 
 def save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mapping[int, Version]) -> None:
