@@ -56,7 +56,8 @@ class Levels(NamedTuple):
         head = _header(size, self.bucket)
         data = some_bytes(self.data, head + packed_length(size, self.bits))
         values = np.empty(size, np.float32)
-        unpack_buckets(data[head:], self.bucket, self.bits, data[:head].view(np.float32), values)
+        norms = data[:head].copy().view(np.float32)  # in a packet they may lie anywhere
+        unpack_buckets(data[head:], self.bucket, self.bits, norms, values)
         return reshaped(values, self.shape, self.dtype)
 
 

@@ -34,6 +34,7 @@ FormatName = Literal["float32", "bfloat16", "float16", "e5m2"]
 
 FORMATS: dict[FormatName, NumberFormat] = {
     "float32": NumberFormat(np.int64(0), np.int64(1), np.float32(np.finfo(np.float32).max)),
+    # below 2^-119 multiples of 2^-126, where bfloat16 itself goes on to 2^-133
     "bfloat16": NumberFormat(np.int64(7), np.int64(8), np.float32(2.0**127 * (2 - 2.0**-7))),
     "float16": NumberFormat(np.int64(10), np.int64(113), np.float32(65504)),
     "e5m2": NumberFormat(np.int64(2), np.int64(113), np.float32(57344)),
