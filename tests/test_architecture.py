@@ -58,7 +58,7 @@ ALLOWED = {
     "terminal": {"data", "report", "runs"},
     "study": {
         *("core", "config", "catalogues", "spec", "overrides", "metrics", "engines", "aggregators"),
-        *("selectors", "runs", "report", "terminal"),
+        *("selectors", "methods", "models", "loop", "runs", "report", "terminal"),
     },
     "bench": {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),

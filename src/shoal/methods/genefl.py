@@ -9,7 +9,7 @@ Guo, Lv, Wang, Geng: GENE-FL: Gene-Driven Parameter-Efficient Dynamic Federated 
 A client keeps its last model; with `start = "mixed"` it continues
 from it after the layers of the cluster's current learnGene have taken the place of its own.
 
-Departures, where the paper contradicts itself or leaves something open:
+Departures: where the paper contradicts itself or leaves something open,
 - The learnGene are the most stable layers, as eq. 9 and its mask say; one sentence of the text says the
   opposite. Scores by distance are ranked accordingly.
 - As printed, the gradient of eq. 8 is zero: it compares the previous model with the cluster's. Here the

@@ -114,7 +114,12 @@ def _by_start(results: Results, column: str) -> dict[str, list[Any]]:
 
 def _accuracies(found: dict[str, list[Any]]) -> list[Any]:
     return [
-        compared(start, f"{count} epochs", None, [100 * answer["accuracies"][i] for answer in answers])
+        compared(
+            start,
+            f"{count} epoch{'s' * (count != 1)}",
+            None,
+            [100 * answer["accuracies"][i] for answer in answers],
+        )
         for start, answers in found.items()
         for i, count in enumerate(EPOCHS)
     ]
