@@ -33,7 +33,7 @@ ALLOWED = {
     "aggregators": {"core", "kernels", "parts", "server", "solver"},
     "methods": {"core", "parts", "aggregators", "codecs", "server", "solver", "terms"},
     "selectors": {"core", "kernels"},
-    "codecs": {"core", "parts"},
+    "codecs": {"core", "kernels", "parts"},
     "arrivals": {"core"},
     "attacks": {"core"},
     "privacy": {"core"},
@@ -62,7 +62,7 @@ ALLOWED = {
     },
     "bench": {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),
-        *("run_settings", "runs", "report"),
+        *("codecs", "run_settings", "runs", "report"),
     },
     "__init__": {"core", "runs", "spec"},
 }

@@ -10,7 +10,7 @@ from shoal.aggregators import AGGREGATORS
 from shoal.aggregators.aggregator import Aggregator
 from shoal.arrivals import ARRIVALS
 from shoal.attacks import ATTACKS
-from shoal.codecs import CODECS
+from shoal.codecs import CODECS, IMPLIED
 from shoal.config import MISSING, Catalogue, arguments, write
 from shoal.core.arrivals import Arrivals
 from shoal.core.attack import Attack
@@ -38,7 +38,7 @@ CATALOGUES: dict[Any, Catalogue] = {
     Recipe: METHOD,
     Partition: Catalogue("partition", PARTITIONS, tag="kind"),
     Selector: Catalogue("selector", SELECTORS),
-    Codec: Catalogue("codec", CODECS),
+    Codec: Catalogue("codec", CODECS, implied=IMPLIED),
     Attack: Catalogue("attack", ATTACKS),
     Privacy: Catalogue("privacy", PRIVACY),
     Arrivals: Catalogue("kind of arrivals", ARRIVALS),

@@ -147,7 +147,8 @@ def from_table(table: Mapping[str, Any]) -> Spec:
             argument = arguments(Spec)[name]
             if isinstance(value, dict):  # fields of a part may be given without its name
                 default = Uniform() if name == "selector" else argument.default
-                value = {**tagged(default, CATALOGUES), **value}
+                catalogue = CATALOGUES.get(argument.type)
+                value = {**tagged(default, CATALOGUES), **(catalogue.named(value) if catalogue else value)}
             values[name] = convert(value, argument.type, name, CATALOGUES)
     return Spec(**values)
 

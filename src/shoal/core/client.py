@@ -75,7 +75,7 @@ class ClientSide:
     @property
     def remembers(self) -> bool:
         """Whether clients have a memory."""
-        return self.method.remembers or self.codec.remembers
+        return self.method.remembers or self.codec.way("up").remembers
 
     @cached_property
     def fresh(self) -> Memory:
@@ -99,7 +99,7 @@ class ClientSide:
             client,
             memory,
             context,
-            lambda: Visit(*work(client, memory, self.codec.decode(packet), context)),
+            lambda: Visit(*work(client, memory, self.codec.way("down").decode(packet), context)),
         )
 
     def guarded(
@@ -123,7 +123,7 @@ class ClientSide:
         if verb != "update":
             return content, ""
         try:
-            return content._replace(payload=self.codec.decode(Packet(content.payload))), ""
+            return content._replace(payload=self.codec.way("up").decode(Packet(content.payload))), ""
         except Exception as error:  # the bytes come from outside and may be anything
             return None, f"it cannot be decoded: {type(error).__name__}: {error}"
 
@@ -155,7 +155,7 @@ class ClientSide:
         if self.privacy is not None:
             reply = self.privacy.protect(reply, context.key.fold("privacy"))
         reply = self.method.upload(reply, context.setting)
-        packet, coded = self.codec.encode(
+        packet, coded = self.codec.way("up").encode(
             reply.payload, setting=context.setting, key=context.key.fold("codec"), memory=coded
         )
         return coded, Packet(reply._replace(payload=packet.content))

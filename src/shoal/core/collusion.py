@@ -120,7 +120,7 @@ class Collusion:
         memory = self._store.read(client, work.version) if side.remembers else None
         with stage("update", client, work.round):
             coded, answer = side.send(reply, memory.codec if memory else None, context)
-            if memory is not None and side.codec.remembers:
+            if memory is not None and side.codec.way("up").remembers:
                 kept = memory._replace(codec=coded)
                 self._store.write(client, work.accepted.get(client), work.version, kept)
             decoded, reason = side.read("update", answer)

@@ -27,7 +27,17 @@ from shoal.core.method import Axes, Method
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.tree import row, subtract
-from shoal.core.types import Cohort, Context, Memory, ModelMessage, ModelUpdate, Moment, Reply, Weights
+from shoal.core.types import (
+    Cohort,
+    Context,
+    Memory,
+    ModelMessage,
+    ModelUpdate,
+    Moment,
+    Reply,
+    Setting,
+    Weights,
+)
 
 
 class Start(NamedTuple):
@@ -122,11 +132,13 @@ class Solver(ABC):
         keys: Sequence[Key],
         round: int,
         threads: int,
+        settings: Sequence[Setting] = (),
     ) -> TrainedBlock:
         """Train several clients at once, with the same bits as `train`; called only if `fits` is True.
 
         All clients have the same terms. A single start applies to all of them. `keys` holds a key for each
-        client, `context.key.fold("noise")`, for all randomness except the order of its samples.
+        client, `context.key.fold("noise")`, for all randomness except the order of its samples. `settings`
+        holds their settings; it is empty if they have none.
         """
         raise NotImplementedError
 

@@ -94,7 +94,10 @@ class Blocks:
         starts = [Start(message.model, method.terms) for message in (sent[:1] if alike else sent)]
         with stage(work.verb, cohort.ids[0], work.round):
             keys = ClientKeys(key, cohort.ids, "noise")
-            trained = method.local.train_block(side.task, starts, block, keys, work.round, self._threads)
+            settings = [cohort.setting(i) for i in range(len(cohort.ids))] if cohort.settings else ()
+            trained = method.local.train_block(
+                side.task, starts, block, keys, work.round, self._threads, settings
+            )
         weight = torch.from_numpy(block.counts).double()
         reply = Reply(ModelUpdate(trained.change), weight, {"train_loss": trained.losses})
         if not self._length:
@@ -133,7 +136,8 @@ class Blocks:
             some = list(equal)
             starts, block = [one.start for one in some], Block.of([one.data for one in some])
             keys = [one.client.context.key.fold("noise") for one in some]
-            done = method.local.train_block(task, starts, block, keys, round, self._threads)
+            settings = [one.client.context.setting for one in some]
+            done = method.local.train_block(task, starts, block, keys, round, self._threads, settings)
             yield from (done.single(i) for i in range(len(some)))
 
 

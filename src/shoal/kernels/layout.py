@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.jit import Flag, Index, inner
+from shoal.kernels.philox import PER_BLOCK
 from shoal.kernels.tiles import LANES
 
 SQUARABLE = np.float32(np.sqrt(np.finfo(np.float32).max))  # the squares of larger numbers overflow
@@ -37,6 +38,9 @@ class Workspace(NamedTuple):
     slopes: np.ndarray  # the gradients of the activations
     gradient: np.ndarray  # of one band of rows
     one: np.ndarray  # [1] 1
+    noise: np.ndarray  # of one row; empty, like the next two, unless the step rounds to a number format
+    unit: np.ndarray
+    inverse: np.ndarray
 
 
 @inner
@@ -56,7 +60,7 @@ def make_net(sizes: np.ndarray, batch: Index) -> Net:
 
 
 @inner
-def make_work(net: Net, batch: Index, momentum: Flag) -> Workspace:
+def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag) -> Workspace:
     """Zeros of the right sizes."""
     params = net.biases[-1] + net.strides[-1]
     values = net.values[-1] + batch * net.strides[-1]
@@ -66,7 +70,11 @@ def make_work(net: Net, batch: Index, momentum: Flag) -> Workspace:
     one = _zeros(np.int64(1))
     one[0] = _ONE
     speed = _zeros(params if momentum else np.int64(0))
-    return Workspace(_zeros(params), speed, _zeros(values), _zeros(values), _zeros(BAND * widest), one)
+    wide = widest + 2 * PER_BLOCK if rounds else np.int64(0)
+    return Workspace(
+        _zeros(params), speed, _zeros(values), _zeros(values), _zeros(BAND * widest), one,
+        _zeros(wide), _zeros(wide), _zeros(wide),
+    )  # fmt: skip
 
 
 @inner

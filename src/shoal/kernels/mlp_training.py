@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba import boolean, float32, float64, int64
+from numba import boolean, float32, float64, int64, uint64
 
 from shoal.kernels.distillation import agree, follow, soften
+from shoal.kernels.formats import NumberFormat
 from shoal.kernels.jit import given, kernel
 from shoal.kernels.layout import copy, make_net, make_work, pack, unpack
 from shoal.kernels.losses import batch_loss
@@ -30,6 +31,7 @@ _SIGNATURE = int64(
     float64, float64,  # beta, tau
     given(float32, 2), given(int64, 1), given(int64, 1), given(boolean, 1),  # features and their classes
     float64, float64,  # g_a, g_b
+    given(int64, 2), given(float32, 1), boolean, given(uint64, 2),  # forms, largest, random, words
     float64[::1], boolean[::1],  # losses, sound
 )  # fmt: skip
 
@@ -40,8 +42,8 @@ def _train(
     change: np.ndarray, x: np.ndarray, labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
     mu: float, shift: np.ndarray, beta: float, tau: float, features: np.ndarray, classes: np.ndarray,
-    feature_ptr: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, losses: np.ndarray,
-    sound: np.ndarray,
+    feature_ptr: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, forms: np.ndarray,
+    largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray, sound: np.ndarray,
 ) -> int:  # fmt: skip
     """See `train`. Returns 0, or 1 + the index of the first step without samples or with an invalid one."""
     batch, generated = np.int64(1), feature_ptr.size > 0
@@ -54,14 +56,27 @@ def _train(
         if step_ptr[step] == step_ptr[step + 1]:
             return step + 1
     net = make_net(sizes, batch)
-    work = make_work(net, batch, momentum != 0.0)
+    work = make_work(net, batch, momentum != 0.0, forms.size > 0)
     top, heads, stride, head = net.values[-1], sizes[-1], net.strides[-1], sizes.size - 2
     known = np.empty((0, 0), np.float32)
     for client in range(first, last):
         origin = start[client if start.shape[0] > 1 else 0]
         extra = shift[client] if shift.shape[0] else origin
         shifted = shift.shape[0] > 0 and np.any(extra)  # a shift of zeros counts as none
-        rule = StepRule(lr[client], np.float32(momentum), np.float32(weight_decay), np.float32(mu), shifted)
+        form, key = NumberFormat(np.int64(0), np.int64(0), np.float32(0)), (np.uint64(0), np.uint64(0))
+        if forms.size > 0:
+            form = NumberFormat(forms[client, 0], forms[client, 1], largest[client])
+            key = (words[client, 0], words[client, 1])
+        rule = StepRule(
+            lr[client],
+            np.float32(momentum),
+            np.float32(weight_decay),
+            np.float32(mu),
+            shifted,
+            form,
+            random,
+            key,
+        )
         pack(net, origin, work.params)
         begin, end = client_ptr[client], client_ptr[client + 1]
         if beta != 0.0:
@@ -85,10 +100,24 @@ def _train(
                     copy(work.values, place, features[at + b], np.int64(0), sizes[head])
                 forward_layer(net, work, head, n, more)
                 agree(work, top, heads, stride, labels, rows, classes[at : at + more], learned, g_a, g_b)
-            backward(net, work, n, n + more, rule, step == begin, origin, extra)
+            backward(net, work, n, n + more, rule, step - begin, origin, extra)
         sound[client] = unpack(net, work.params, origin, out[client], change[client])
         losses[client] = total / max(end - begin, 1)
     return 0
+
+
+class Rounding(NamedTuple):
+    """The number formats of clients' weights, gradients and momentum. See `train`."""
+
+    forms: np.ndarray  # [C, 2] int64: `digits` and `least` of each client's `NumberFormat`
+    largest: np.ndarray  # [C] float32
+    random: bool  # whether weights and momentum are rounded at random; gradients are never
+    words: np.ndarray  # [C, 2] uint64: each client's key, for that
+
+
+NO_ROUNDING = Rounding(
+    np.empty((0, 2), np.int64), np.empty(0, np.float32), False, np.empty((0, 2), np.uint64)
+)
 
 
 class ExtraFeatures(NamedTuple):
@@ -138,6 +167,7 @@ def train(
     beta: float = 0.0,
     tau: float = 1.0,
     generated: ExtraFeatures | None = None,
+    rounding: Rounding = NO_ROUNDING,
     spread: Spread = _at_once,
 ) -> np.ndarray:
     """Train C clients by stochastic gradient descent. Returns [C] bool: whether each change can be squared.
@@ -167,6 +197,8 @@ def train(
             layer's outputs for the features after the first n, and `g_b` times the mean over its samples of
             KL(softmax of the outputs for the first n features || that for the samples), whose first argument
             has no gradient.
+        rounding: Rounds g to the nearest number of a format, and v and w of every step to the nearest or at
+            random. `start` must be rounded already.
         spread: Runs all clients; disjoint ranges of clients may run in parallel threads.
     """
     shift = _NO_SHIFT if shift is None else shift
@@ -187,6 +219,10 @@ def train(
         _check("features", generated.features, (len(generated.classes), plan.sizes[-2]))
         _check("learned", generated.learned, (plan.sizes[-1],))
         _check_pointers("ptr", generated.ptr, len(step_ptr) - 1, len(generated.classes))
+    if len(rounding.forms):
+        _check("forms", rounding.forms, (clients, 2))
+        _check("largest", rounding.largest, (clients,))
+        _check("words", rounding.words, (clients, 2))
     if (beta or len(generated.ptr)) and plan.loss != CROSS_ENTROPY:
         raise ValueError("distillation needs the cross entropy of classes")
     sizes = np.array(plan.sizes, np.int64)
@@ -197,7 +233,7 @@ def train(
         bad = _train(
             first, last, sizes, plan.loss, start, out, change, x, labels, targets,
             index, step_ptr, client_ptr, lr, momentum, weight_decay, mu, shift, beta, tau,
-            *generated, losses, sound,
+            *generated, *rounding, losses, sound,
         )  # fmt: skip
         if bad:
             raise ValueError(

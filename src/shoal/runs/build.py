@@ -103,7 +103,7 @@ def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Fede
     """The parts that a server needs; it has no data, unless its task has root samples."""
     method = as_method(spec.method)
     method.check(task, Axes(spec.selector, spec.codec, population))
-    remembers = method.remembers or spec.codec.remembers
+    remembers = method.remembers or spec.codec.way("up").remembers
     key, model_key = spec.seeds.key("order", spec.seed), _model_key(spec)
     return Federation(task, method, spec.selector, engine, key, model_key, remembers, spec.faults.min_replies)
 

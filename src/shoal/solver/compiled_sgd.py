@@ -48,6 +48,7 @@ def train(
     block: Block,
     keys: Sequence[Key],
     threads: int,
+    rounding: mlp_training.Rounding = mlp_training.NO_ROUNDING,
 ) -> TrainedBlock:
     """Train the clients of a block, each from its own start, or all from one."""
     assert task.dense is not None
@@ -78,6 +79,7 @@ def train(
         beta=distil.beta,
         tau=distil.tau,
         generated=None if follow is None else _generated(follow, block, keys),
+        rounding=rounding,
         spread=partial(in_threads, block.counts, threads),
     )
     return TrainedBlock(
