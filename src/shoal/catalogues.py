@@ -16,12 +16,14 @@ from shoal.core.arrivals import Arrivals
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec
 from shoal.core.data import Partition
+from shoal.core.devices import Devices
 from shoal.core.method import Method, Recipe
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.term import Term
 from shoal.data import DATASETS
 from shoal.data.partitions import PARTITIONS
+from shoal.devices import DEVICES
 from shoal.methods import METHODS
 from shoal.models import MODELS
 from shoal.privacy import PRIVACY
@@ -42,6 +44,7 @@ CATALOGUES: dict[Any, Catalogue] = {
     Attack: Catalogue("attack", ATTACKS),
     Privacy: Catalogue("privacy", PRIVACY),
     Arrivals: Catalogue("kind of arrivals", ARRIVALS),
+    Devices: Catalogue("kind of devices", DEVICES),
     Term: Catalogue("term", TERMS),
     Aggregator: Catalogue("aggregator", AGGREGATORS),
     ServerOptimizer: Catalogue("server optimizer", SERVERS),

@@ -21,7 +21,7 @@ from shoal.core.selector import Selector
 from shoal.core.task import Task
 from shoal.core.tree import all_finite
 from shoal.core.types import Acc, Cohort, Metrics, Moment, Report, State, Version
-from shoal.round_clock import Deadline, RoundClock
+from shoal.round_clock import ALWAYS, Deadline, RoundClock
 from shoal.round_stats import Tally
 
 
@@ -37,7 +37,7 @@ class Federation:
     model_key: Key  # for initial weights
     remembers: bool  # whether clients have a memory
     min_replies: int = 1  # with fewer replies, an exchange counts as if it had none
-    deadline: Deadline = Deadline()  # until when replies count
+    deadline: Deadline = ALWAYS  # until when replies count
 
 
 class Progress(NamedTuple):

@@ -33,11 +33,14 @@ class Deadline(NamedTuple):
     over_select: float = 1.0  # of so many times as many clients as are needed the first to reply count
 
 
+ALWAYS = Deadline()
+
+
 class RoundClock:
     """The clock of one round. Without simulated devices it stands still.
 
-    Clients of a leg work side by side, and the next leg begins when all have replied. Members of a chain, which
-    the setting `chain` names, wait only for the member before them.
+    Clients of a leg work side by side, and the next leg begins when all have replied. Members of a chain,
+    which the setting `chain` names, wait only for the member before them.
     """
 
     def __init__(self, deadline: Deadline) -> None:
@@ -118,7 +121,9 @@ class RoundClock:
             turn = Turn(client, self._chain_of.get(client), self._start(client), spent, late)
             self.turns.append(turn)
             end = turn.end
-            if late:  # the server waits for it as long as anybody may take; after the first replies not at all
+            if (
+                late
+            ):  # the server waits for it as long as anybody may take; after the first replies not at all
                 end = self._deadline.seconds if math.isfinite(self._deadline.seconds) else turn.start
             if turn.chain is None:
                 self._end = max(self._end, end)

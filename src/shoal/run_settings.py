@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,7 @@ class Evaluate:
     clients: int = 100  # a fixed sample, each client with the model that it would use
     metrics: tuple[MetricName, ...] = ("accuracy", "balanced_accuracy", "f1", "auc")
     stop_at: float | None = None  # stop when the accuracy, in [0, 1], or the mean squared error reaches this
+    stop_at_virtual_seconds: float | None = None  # stop when the virtual time of all rounds reaches this
     finetune: int = 0  # local epochs after which the clients' models are evaluated once more, at the end
 
     def __post_init__(self) -> None:
@@ -28,6 +30,8 @@ class Evaluate:
         ):
             if value < 0:
                 raise SpecError(f"{name} must be at least 0, got {value}")
+        if self.stop_at_virtual_seconds is not None and not self.stop_at_virtual_seconds > 0:
+            raise SpecError(f"stop_at_virtual_seconds must be above 0, got {self.stop_at_virtual_seconds:g}")
         if self.finetune and not self.clients:
             raise SpecError(
                 f"finetune = {self.finetune} is for the clients that are evaluated, but clients = 0; "
@@ -57,8 +61,16 @@ class Faults:
 
     on_error: Literal["stop", "refuse"] = "stop"  # an error at a client stops the run, or costs its reply
     min_replies: int = 1  # with fewer replies, an exchange counts as if it had none
+    deadline: float | None = None  # seconds of a round; who replies later is refused
+    over_select: float = 1.0  # so many times the clients needed are asked, and the first replies count
 
     def __post_init__(self) -> None:
+        if self.deadline is not None and not self.deadline > 0:
+            raise SpecError(f"deadline must be above 0 seconds, got {self.deadline:g}")
+        if not 1 <= self.over_select < math.inf:
+            raise SpecError(
+                f"over_select must be at least 1, got {self.over_select:g}; with 1.25, four of five count"
+            )
         if self.min_replies < 1:
             raise SpecError(f"min_replies must be at least 1, got {self.min_replies}")
 

@@ -29,6 +29,7 @@ from shoal.core.arrivals import Arrivals
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec
 from shoal.core.data import Partition
+from shoal.core.devices import Devices
 from shoal.core.errors import SpecError
 from shoal.core.method import Method, Recipe
 from shoal.core.privacy import Privacy
@@ -49,6 +50,7 @@ PARTS = {
     "attack": Attack,
     "privacy": Privacy,
     "arrivals": Arrivals,
+    "devices": Devices,
 }
 TAGS = {name: CATALOGUES[protocol].tag for name, protocol in PARTS.items()}
 
@@ -98,6 +100,7 @@ class Spec:
     attack: Attack | None = None
     privacy: Privacy | None = None
     arrivals: Arrivals | None = None
+    devices: Devices | None = None
     evaluate: Evaluate = field(default_factory=Evaluate)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     faults: Faults = field(default_factory=Faults)

@@ -45,8 +45,8 @@ class Selector(ABC):
     ) -> Cohort:
         """The cohort of a round: available clients, each at most once.
 
-        `reports` holds what clients report of their devices in this round, if `asks_report`. A client that is drawn
-        several times trains once; its setting `count` says how often it was drawn.
+        `reports` holds what clients report of their devices in this round, if `asks_report`. A client that is
+        drawn several times trains once; its setting `count` says how often it was drawn.
         """
 
     def observe(self, state: Any, client: int, reply: Reply, seconds: float) -> Any:

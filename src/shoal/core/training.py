@@ -99,6 +99,8 @@ class TrainedBlock(NamedTuple):
 class Solver(ABC):
     """Trains a client on its own samples."""
 
+    format: str = "float32"  # the number format that clients train in, unless their setting names another
+
     @property
     @abstractmethod
     def batching(self) -> Batching:

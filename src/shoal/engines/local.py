@@ -85,7 +85,9 @@ class LocalEngine(Engine):
         table = self._fleet.table(clients, round)
         work = np.array(self._shards.counts(clients)) * self._side.method.passes
         columns = (work / table.speed, table.down, table.up, table.latency)
-        return {c: Report(*map(float, row)) for c, row in zip(clients, zip(*columns, strict=True), strict=True)}
+        return {
+            c: Report(*map(float, row)) for c, row in zip(clients, zip(*columns, strict=True), strict=True)
+        }
 
     def samples(self, clients: Sequence[int]) -> Sequence[int]:
         """See `Engine`."""

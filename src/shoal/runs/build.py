@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from shoal.catalogues import DATASET, MODEL
 from shoal.config import arguments, choose
-from shoal.core.arrivals import Timetable
 from shoal.core.client import ClientData, ClientSide
 from shoal.core.data import Dataset, Shards
 from shoal.core.engine import Engine, stage
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.method import Axes, Method, Recipe
-from shoal.core.population import Population, Spans
 from shoal.core.task import Task
 from shoal.core.training import solver_of
 from shoal.data.client_data import Simulated
@@ -31,6 +29,8 @@ from shoal.kernels.plan import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
 from shoal.models.layers import batch_norms, last_linear, noise_shapes, own_dropout
+from shoal.round_clock import Deadline
+from shoal.runs.crowd import check_population, fleet_of, timetable_of
 from shoal.runs.evaluation import Evaluator
 from shoal.spec import Spec, TaskSpec
 
@@ -63,16 +63,17 @@ def build(spec: Spec) -> Setup:
     """A simulation: the server and all clients on this machine."""
     dataset, shards = deal(spec)
     dataset = moved(dataset, spec.engine.device)
-    timetable = _timetable(spec, _population(spec, shards), len(shards))
+    timetable = timetable_of(spec, shards)
     most = max(len(timetable(round)) for round in (range(spec.rounds) if spec.arrivals else [0]))
-    _check_population(spec, most)
+    check_population(spec, most)
     _check_evaluation(spec, dataset.classes)
     task = make_task(spec, Samples.of(dataset))
     data = Simulated(dataset, shards, spec.seeds.key("partition", spec.seed).fold("holdings"))
     key = spec.seeds.key("order", spec.seed)
     attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
-    engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), timetable)
+    fleet = fleet_of(spec, as_method(spec.method), task, shards)
+    engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), timetable, fleet)
     own = replace(task, root=data.root)  # the clients' task has no access to the server's samples
     federation = server_side(spec, own, engine, most)
     return Setup(spec, federation, dataset, shards, side)
@@ -105,52 +106,24 @@ def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Fede
     method.check(task, Axes(spec.selector, spec.codec, population))
     remembers = method.remembers or spec.codec.way("up").remembers
     key, model_key = spec.seeds.key("order", spec.seed), _model_key(spec)
-    return Federation(task, method, spec.selector, engine, key, model_key, remembers, spec.faults.min_replies)
+    faults = spec.faults
+    deadline = Deadline(math.inf if faults.deadline is None else faults.deadline, faults.over_select)
+    return Federation(
+        task,
+        method,
+        spec.selector,
+        engine,
+        key,
+        model_key,
+        remembers,
+        faults.min_replies,
+        deadline,
+    )
 
 
 def _model_key(spec: Spec) -> Key:
     """The key of the initial weights; server and clients use the same."""
     return spec.seeds.key("model", spec.seed).fold("init")
-
-
-def _population(spec: Spec, shards: Shards) -> Population:
-    """The clients that can take part: all, or those that hold at least `privacy.min_samples`."""
-    everyone = range(len(shards))
-    if spec.privacy is None or not spec.privacy.min_samples:
-        return everyone
-    counts, least = np.array(shards.counts(everyone)), spec.privacy.min_samples
-    if counts.min() >= least:
-        return everyone
-    if counts.max() < least:
-        raise SpecError(
-            f"privacy.min_samples = {least}, but no client holds more than {counts.max()} "
-            "samples; choose a smaller value, or fewer clients"
-        )
-    return tuple(np.flatnonzero(counts >= least).tolist())
-
-
-def _timetable(spec: Spec, population: Population, clients: int) -> Timetable:
-    """The clients that can take part in each round: those of the population that are there."""
-    if spec.arrivals is None:
-        return lambda round: population
-    try:
-        there = spec.arrivals.timetable(clients)
-    except SpecError as error:
-        raise SpecError(f"[arrivals] {error}") from None
-    if len(population) == clients:
-        return there
-    able = Spans.of(population)
-    return lambda round: able.common(Spans.of(there(round)))
-
-
-def _check_population(spec: Spec, most: int) -> None:
-    """Raise `SpecError` if never more than so many clients are there, and these are too few."""
-    if not most:
-        raise SpecError(
-            f"[arrivals] nobody is there in any of the {spec.rounds} rounds; let clients join earlier, "
-            "or raise rounds"
-        )
-    spec.selector.check(most)
 
 
 def deal(spec: Spec) -> tuple[Dataset, Shards]:

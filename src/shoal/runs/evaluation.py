@@ -75,9 +75,11 @@ def global_measures(
     return {"loss": loss, **measures(scores, y, metrics)}
 
 
-def measured(spec: Spec, federation: Federation, progress: Progress, dataset: Dataset) -> dict[str, Any]:
-    """What is measured after a round; None if no evaluation is due."""
-    wanted, ended = spec.evaluate, progress.round == spec.rounds
+def measured(
+    spec: Spec, federation: Federation, progress: Progress, dataset: Dataset, *, ended: bool
+) -> dict[str, Any]:
+    """What is measured after a round, which may be the last (`ended`); None if no evaluation is due."""
+    wanted = spec.evaluate
     found: dict[str, Any] = {"accuracy" if dataset.classes else "mse": None, "loss": None}
     if ended or (wanted.every and progress.round % wanted.every == 0):
         found |= evaluate(federation, progress, dataset, wanted.metrics, wanted.clients, spec.attack)
@@ -87,7 +89,7 @@ def measured(spec: Spec, federation: Federation, progress: Progress, dataset: Da
 
 
 def reached(spec: Spec, record: Mapping[str, Any]) -> bool:
-    """Whether the run has reached its goal and may stop early."""
+    """Whether the run has reached the accuracy, or the error, at which it may stop."""
     goal = spec.evaluate.stop_at
     if goal is None:
         return False

@@ -21,7 +21,7 @@ def as_record(round: int, metrics: Mapping[str, Any], done: Round, seconds: floa
         "bytes_up": done.bytes_up,
         "bytes_down": done.bytes_down,
         "seconds": seconds,
-        "virtual_seconds": None,
+        "virtual_seconds": done.seconds,
         "cohort": list(done.cohort),
         "rejected": [{"client": client, "reason": reason} for client, reason in done.rejected],
     }
@@ -40,6 +40,12 @@ def attackers_weight(weights: Mapping[Any, float] | None, attackers: Collection[
         return {}
     lost = sum(weight for client, weight in given.items() if client in attackers)
     return {"attackers_weight": lost / total, "honest_weight": (total - lost) / total}
+
+
+def _virtual(records: Sequence[Record]) -> float | None:
+    """The virtual time of all rounds; None without devices."""
+    found = [record["virtual_seconds"] for record in records if record["virtual_seconds"] is not None]
+    return sum(found) if found else None
 
 
 def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
@@ -69,6 +75,6 @@ def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
         "final_loss": last["loss"],
         **measures,
         **{name: sum(r[name] for r in records) for name in ("bytes_up", "bytes_down", "seconds")},
-        "virtual_seconds": None,
+        "virtual_seconds": _virtual(records),
         "rejected": sum(len(r["rejected"]) for r in records),
     }

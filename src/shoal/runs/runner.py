@@ -179,12 +179,12 @@ def _play(
     report: bool,
 ) -> Result:
     spec, saved = setup.spec, progress.accepted
-    while progress.round < spec.rounds and not (records and reached(spec, records[-1])):
-        progress, record = _round(spec, setup, progress)
+    while not _over(spec, records):
+        progress, record = _round(spec, setup, progress, records)
         records.append(record)
         if directory is not None:
             directory.append_round(record)
-            last = progress.round == spec.rounds or reached(spec, record)
+            last = _over(spec, records)
             if spec.checkpoint.every and (progress.round % spec.checkpoint.every == 0 or last):
                 save(setup, directory, progress, saved)
                 saved = progress.accepted
@@ -234,11 +234,23 @@ def _listed_attackers(setup: Setup) -> list[int]:
     return [client for client in shown_clients(setup.spec, len(setup.shards)) if client in attackers]
 
 
-def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Record]:
+def _over(spec: Spec, records: Sequence[Record]) -> bool:
+    """Whether there are no more rounds to run, because all are done or the run may stop early."""
+    return bool(records) and (_out_of_time(spec, records) or reached(spec, records[-1]))
+
+
+def _out_of_time(spec: Spec, records: Sequence[Record]) -> bool:
+    limit = spec.evaluate.stop_at_virtual_seconds
+    late = limit is not None and sum(record["virtual_seconds"] or 0.0 for record in records) >= limit
+    return len(records) == spec.rounds or late
+
+
+def _round(spec: Spec, setup: Setup, progress: Progress, before: Sequence[Record]) -> tuple[Progress, Record]:
     started = time.perf_counter()
     progress, done = advance(setup.federation, progress)
     seconds = time.perf_counter() - started
-    evaluated = measured(spec, setup.federation, progress, setup.dataset)
+    ended = _out_of_time(spec, [*before, {"virtual_seconds": done.seconds}])
+    evaluated = measured(spec, setup.federation, progress, setup.dataset, ended=ended)
     record = as_record(progress.round, evaluated, done, seconds)
     if spec.arrivals is not None:
         record |= presence(setup.federation.engine, progress.round - 1)
