@@ -81,6 +81,7 @@ def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round
         asked = moment._replace(key=key.fold("legs"), reports=reports)
         # nothing can be learned of nobody; so no method has to know of empty rounds
         legs = federation.method.legs(progress.state, cohort, asked) if cohort.ids else ()
+        tally.metrics.update(federation.method.planned(progress.state, cohort, asked) if cohort.ids else {})
     walk = RoundWalk(federation, progress, legs, samples, key, tally)
     engine.walk(walk)
     members = tuple(dict.fromkeys(client for leg in dict.fromkeys(map(_ids, legs)) for client in leg))

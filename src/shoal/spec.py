@@ -36,6 +36,7 @@ from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.task import LossName
 from shoal.data.partitions import Dirichlet
+from shoal.devices.tiers import TierDevices
 from shoal.methods.fedavg import FedAvg
 from shoal.run_settings import Checkpoint, EngineSpec, Evaluate, Faults, Seeds
 from shoal.selectors import SELECTORS
@@ -110,6 +111,8 @@ class Spec:
     def __post_init__(self) -> None:
         if cast(Any, self.selector) is None:
             object.__setattr__(self, "selector", SELECTORS[self.method.selector or "uniform"]())
+        if self.devices is None and (self.method.asks_report or self.selector.asks_report):
+            object.__setattr__(self, "devices", TierDevices())
         if self.seed < 0:
             raise SpecError(f"seed must be at least 0, got {self.seed}")
         if self.rounds < 1:

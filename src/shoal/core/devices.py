@@ -96,11 +96,12 @@ class Fleet:
     ) -> Spent:
         """The time of an exchange in which the client trains on so many samples, each counted as often."""
         device = _cached_row(self, client, round)
-        return Spent(
-            float(device.latency + bytes_down / device.down),
-            float(samples / device.speed / SPEED_UP[form]),
-            float(device.latency + bytes_up / device.up),
-        )
+        with np.errstate(divide="ignore", invalid="ignore"):  # a rate of 0 takes for ever
+            return Spent(
+                float(device.latency + bytes_down / device.down),
+                float(samples / device.speed / SPEED_UP[form]),
+                float(device.latency + bytes_up / device.up),
+            )
 
 
 @lru_cache(maxsize=4096)

@@ -70,6 +70,10 @@ class Method(ABC):
         """
         return (cohort,)
 
+    def planned(self, state: State, cohort: Cohort, moment: Moment) -> Metrics:
+        """What is recorded of the legs, which were chosen of the same arguments."""
+        return {}
+
     @abstractmethod
     def dispatch(self, task: Task, state: State, cohort: Cohort, moment: Moment) -> Tree:
         """The message: a NamedTuple whose fields are shared by all clients, or `PerClient`."""
@@ -191,6 +195,7 @@ class Recipe(ABC):
     """A method that is defined as another method with some of its slots filled."""
 
     selector: ClassVar[str] = ""  # see `Method`
+    asks_report: ClassVar[bool] = False  # see `Method`
 
     @abstractmethod
     def method(self) -> Method:

@@ -26,6 +26,7 @@ class Report(NamedTuple):
     down: float  # bytes per second
     up: float
     latency: float  # seconds, of each message
+    total: float  # seconds until its reply, if the model travels both ways in float32
 
 
 class Weights(NamedTuple):

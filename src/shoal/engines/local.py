@@ -84,7 +84,11 @@ class LocalEngine(Engine):
         clients = list(self.clients(round))
         table = self._fleet.table(clients, round)
         work = np.array(self._shards.counts(clients)) * self._side.method.passes
-        columns = (work / table.speed, table.down, table.up, table.latency)
+        with np.errstate(divide="ignore"):  # a rate of 0 takes for ever
+            links = self._fleet.crowd.model_bytes * (1 / table.down + 1 / table.up)
+            compute = work / table.speed
+        total = compute + links + 2 * table.latency
+        columns = (compute, table.down, table.up, table.latency, total)
         return {
             c: Report(*map(float, row)) for c, row in zip(clients, zip(*columns, strict=True), strict=True)
         }

@@ -30,6 +30,7 @@ from shoal.methods.robust import (
     TrimmedMean,
 )
 from shoal.methods.scaffold import Scaffold
+from shoal.methods.situa_cq import SituaCQ
 
 METHODS: dict[str, type[Method] | type[Recipe]] = {
     "local": Local,
@@ -53,6 +54,7 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "pso": Pso,
     "genefl": GeneFL,
     "per_cluster": PerCluster,
+    "situa_cq": SituaCQ,
     "fedcpa": FedCPA,
     "krum": Krum,
     "multikrum": MultiKrum,

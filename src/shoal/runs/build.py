@@ -72,7 +72,7 @@ def build(spec: Spec) -> Setup:
     key = spec.seeds.key("order", spec.seed)
     attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
-    fleet = fleet_of(spec, as_method(spec.method), task, shards)
+    fleet = fleet_of(spec, task, shards)
     engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), timetable, fleet)
     own = replace(task, root=data.root)  # the clients' task has no access to the server's samples
     federation = server_side(spec, own, engine, most)

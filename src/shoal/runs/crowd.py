@@ -8,7 +8,6 @@ from shoal.core.arrivals import Timetable
 from shoal.core.data import Shards
 from shoal.core.devices import Crowd, Fleet
 from shoal.core.errors import SpecError
-from shoal.core.method import Method
 from shoal.core.population import Population, Spans
 from shoal.core.task import Task
 from shoal.runs.evaluation import shown_clients
@@ -31,15 +30,9 @@ def _population(spec: Spec, shards: Shards) -> Population:
     return tuple(np.flatnonzero(counts >= least).tolist())
 
 
-def fleet_of(spec: Spec, method: Method, task: Task, shards: Shards) -> Fleet | None:
+def fleet_of(spec: Spec, task: Task, shards: Shards) -> Fleet | None:
     """The simulated devices."""
     if spec.devices is None:
-        asking = [part for part in (method, spec.selector) if part.asks_report]
-        if asking:
-            raise SpecError(
-                f"{type(asking[0]).__name__} needs to know how fast clients are; "
-                'describe them, for instance by [devices] name = "tiers"'
-            )
         limits = {
             "faults.deadline": spec.faults.deadline is not None,
             "faults.over_select": spec.faults.over_select > 1,
