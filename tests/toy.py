@@ -86,6 +86,8 @@ def table(method: Any = "fedavg", legs: int = 4, **changes: Any) -> dict[str, An
     fields = arguments(METHODS[name]) if name in METHODS else {"local": None}
     if not {"local", "inner"} & set(fields):
         del tables["local"]
+    if getattr(METHODS.get(name), "selector", "") == "all" and "selector" not in changes:
+        tables["selector"] = "all"  # it chooses among all clients
     small = {field: value for field, value in (("epochs", legs), ("steps", 5)) if field in fields}
     if method == name and small:
         tables["method"] = {"name": name, **small}

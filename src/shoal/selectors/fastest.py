@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -29,7 +30,8 @@ class Fastest(Selector):
     ) -> Cohort:
         """See `Selector`."""
         size = cohort_size(self.count, self.fraction, len(available))
-        first = sorted(available, key=lambda client: (reports[client].total, client))[:size]
+        expected = {client: reports[client].total if client in reports else math.inf for client in available}
+        first = sorted(expected, key=lambda client: (expected[client], client))[:size]
         return Cohort(tuple(sorted(first)), {}, len(available))
 
     def check(self, population: int) -> None:

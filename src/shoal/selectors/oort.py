@@ -1,14 +1,15 @@
 """Clients that are both useful and fast.
 
-Lai, Zhu, Madhyastha, Chowdhury: Oort: Efficient Federated Learning via Guided Participant Selection, OSDI 2021.
+Lai, Zhu, Madhyastha, Chowdhury: Oort: Efficient Federated Learning via Guided Participant Selection,
+OSDI 2021.
 
     utility = samples x loss x (T / t)^alpha if t > T      (the statistical times the system utility)
 
-t is the time of the client's last reply, T the `quantile` of all of them. A share `explore` of the cohort is drawn
-from clients that have not trained yet; the others have the highest utility.
+t is the time of the client's last reply, T the `quantile` of all of them. A share `explore` of the cohort is
+drawn from clients that have not trained yet; the others have the highest utility.
 
-Departures: the loss is the mean training loss, where Oort takes the root of the mean square over samples; no bonus
-for clients that have waited long, no cut-off of extreme utilities, and a fixed share of exploration.
+Departures: the loss is the mean training loss, where Oort takes the root of the mean square over samples; no
+bonus for clients that have waited long, no cut-off of extreme utilities, and a fixed share of exploration.
 """
 
 from __future__ import annotations

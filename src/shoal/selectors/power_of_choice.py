@@ -5,8 +5,8 @@ Cho, Wang, Joshi: Towards Understanding Biased Client Selection in Federated Lea
 
     candidates: d clients, drawn at random;  cohort: the m of them with the highest loss
 
-Departures: a client's loss is the one of its last training instead of one that candidates are asked for; who has
-not trained yet comes first.
+Departures: a client's loss is the one of its last training instead of one that candidates are asked for; who
+has not trained yet comes first.
 """
 
 from __future__ import annotations
