@@ -31,6 +31,9 @@ class WireEngine(Engine):
     def clients(self, round):
         return self._server.federation.engine.clients(round)
 
+    def reports(self, round):
+        return self._server.federation.engine.reports(round)
+
     def samples(self, clients):
         return [self._server.shards.count(client) for client in clients]
 

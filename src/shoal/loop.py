@@ -247,7 +247,7 @@ def _ordered(engine: Engine, cohort: Cohort) -> tuple[Cohort, dict[int, int]]:
 
     Also returns the number of samples that each client has declared, in that order.
     """
-    samples = engine.samples(cohort.ids)
+    samples = engine.samples(cohort.ids) if cohort.ids else ()
     order = sorted(zip([-n for n in samples], cohort.ids, range(len(cohort.ids)), strict=True))
     ordered = cohort.take([position for _, _, position in order])
     return ordered, {client: -negative for negative, client, _ in order}

@@ -82,6 +82,8 @@ class LocalEngine(Engine):
         if self._fleet is None:
             return {}
         clients = list(self.clients(round))
+        if not clients:
+            return {}
         table = self._fleet.table(clients, round)
         work = np.array(self._shards.counts(clients)) * self._side.method.passes
         with np.errstate(divide="ignore"):  # a rate of 0 takes for ever

@@ -49,6 +49,7 @@ from shoal.core.types import (
     Moment,
     PerClient,
     Reply,
+    Report,
     Setting,
     Tree,
     Weights,
@@ -61,6 +62,7 @@ from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
 
+UNKNOWN = Report(0.0, math.inf, math.inf, 0.0, 0.0)  # of a client that cannot say how fast it is
 PRESETS = {
     "paper": Thresholds(0.4, 0.6, (0.3, 0.3, 0.4), 1.0, "model"),
     "fast": Thresholds(0.8, 0.2, (0.0, 0.0, 1.0), 0.3, "delta"),
@@ -145,6 +147,8 @@ class SituaCQ(AveragingMethod):
 
     def admit(self, state: SituaState, profiles: Mapping[int, Tree], moment: Moment) -> SituaState:
         """See `Method`."""
+        if not profiles:
+            return state
         told = {client: tuple(histogram.tolist()) for client, histogram in profiles.items()}
         return state._replace(histograms={**state.histograms, **told})
 
@@ -176,7 +180,7 @@ class SituaCQ(AveragingMethod):
         return plan(
             self.settled,
             {client: state.histograms[client] for client in told},
-            {client: moment.reports[client] for client in told},
+            {client: moment.reports.get(client, UNKNOWN) for client in told},
             state.model_bytes,
             self.clustering,
             {client: moment.round + 1 - state.last.get(client, 0) for client in told} if self.rotate else {},
@@ -184,13 +188,13 @@ class SituaCQ(AveragingMethod):
 
     def dispatch(self, task: Task, state: SituaState, cohort: Cohort, moment: Moment) -> SituaMessage:
         """See `Method`. The last accepted model of the chain, or the global one, in the chain's format."""
-        formats = cohort.settings["format"]
+        formats = cohort.settings.get("format", ("float32",) * len(cohort.ids))
         fresh = {f: in_format(state.model, f, moment.key.fold(f)) for f in dict.fromkeys(formats)}
         rows = [
             in_format(state.chains[chain].model, f, moment.key.fold(f, chain))
             if chain in state.chains
             else fresh[f]
-            for chain, f in zip(cohort.settings["chain"], formats, strict=True)
+            for chain, f in zip(chains_of(cohort).values(), formats, strict=True)
         ]
         return SituaMessage(rows[0] if all(row is rows[0] for row in rows) else PerClient(rows))
 

@@ -35,8 +35,8 @@ class ChainAcc(NamedTuple):
 
 
 def chains_of(cohort: Cohort) -> dict[int, int]:
-    """The chain of each member of a leg."""
-    return dict(zip(cohort.ids, cohort.settings.get("chain", ()), strict=True))
+    """The chain of each member of a leg; one of its own for clients that no plan has put into chains."""
+    return dict(zip(cohort.ids, cohort.settings.get("chain", range(len(cohort.ids))), strict=True))
 
 
 def after_member(acc: ChainAcc, client: int, sent: Weights, reply: Reply) -> ChainAcc:

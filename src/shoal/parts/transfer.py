@@ -66,7 +66,13 @@ class HandedOn(NamedTuple):
         """As it is sent: the trained model is made of numbers of the format, its update is not."""
         if self.start is None or name == "float32":
             return HandedOn(self.update)
-        params = elementwise(lambda a, b: (a + b).to(DTYPES[name]), self.start.params, self.update.params)
+        largest = float(FORMATS[name].largest)  # type: ignore[index]
+
+        def trained(start: Tensor, change: Tensor) -> Tensor:
+            sums = start + change
+            return torch.where(sums.isfinite(), sums.clamp(-largest, largest), sums).to(DTYPES[name])
+
+        params = elementwise(trained, self.start.params, self.update.params)
         return HandedOn(Weights(params, self.update.buffers))
 
     def unpacked(self, sent: Any) -> HandedOn:
