@@ -15,6 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 CATALOGUES = {
     "aggregators",
     "arrivals",
+    "devices",
     "attacks",
     "codecs",
     "data",
@@ -35,14 +36,16 @@ ALLOWED = {
     "selectors": {"core", "kernels"},
     "codecs": {"core", "kernels", "parts"},
     "arrivals": {"core"},
+    "devices": {"core"},
     "attacks": {"core"},
     "privacy": {"core"},
     "models": {"core"},
     "data": {"core", "kernels"},
     "engines": {"core", "kernels"},
     "metrics": set(),
-    "round_stats": {"core"},
-    "loop": {"core", "round_stats"},
+    "round_clock": {"core"},
+    "round_stats": {"core", "round_clock"},
+    "loop": {"core", "round_clock", "round_stats"},
     "config": {"core"},
     "catalogues": {"core", "config", "server", "terms", *CATALOGUES},
     "run_settings": {"core", "metrics"},
@@ -52,13 +55,13 @@ ALLOWED = {
     "report": {"core"},
     "runs": {
         *("core", "kernels", "config", "catalogues", "spec", "data", "models", "engines", "loop", "metrics"),
-        "run_settings",
+        *("run_settings", "round_clock"),
         "report",  # the page of a run that is done
     },
     "terminal": {"data", "report", "runs"},
     "study": {
         *("core", "config", "catalogues", "spec", "overrides", "metrics", "engines", "aggregators"),
-        *("selectors", "methods", "models", "loop", "runs", "report", "terminal"),
+        *("selectors", "methods", "models", "data", "parts", "loop", "runs", "report", "terminal"),
     },
     "bench": {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),

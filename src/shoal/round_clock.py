@@ -11,7 +11,7 @@ from shoal.core.engine import Delivery
 from shoal.core.types import Cohort
 
 
-class Turn(NamedTuple):
+class ClientTurn(NamedTuple):
     """One client's part in a round, in seconds since the round began."""
 
     client: int
@@ -49,7 +49,7 @@ class RoundClock:
         self._end = 0.0  # of what the server waits for
         self._chains: dict[int, float] = {}  # when each chain is free
         self._chain_of: dict[int, int] = {}
-        self.turns: list[Turn] = []
+        self.turns: list[ClientTurn] = []
 
     @property
     def seconds(self) -> float | None:
@@ -57,7 +57,7 @@ class RoundClock:
         return max(self._end, *self._chains.values(), 0.0) if self.turns else None
 
     @property
-    def wasted(self) -> list[Turn]:
+    def wasted(self) -> list[ClientTurn]:
         """The turns of clients that were too late."""
         return [turn for turn in self.turns if turn.reason]
 
@@ -118,7 +118,7 @@ class RoundClock:
 
     def _take(self, delivery: Delivery, late: str = "") -> None:
         for client, spent in zip(delivery.clients, delivery.spent, strict=False):
-            turn = Turn(client, self._chain_of.get(client), self._start(client), spent, late)
+            turn = ClientTurn(client, self._chain_of.get(client), self._start(client), spent, late)
             self.turns.append(turn)
             end = turn.end
             if (
@@ -141,7 +141,7 @@ class RoundClock:
         return found
 
 
-def _line(turn: Turn) -> dict[str, Any]:
+def _line(turn: ClientTurn) -> dict[str, Any]:
     chain = {} if turn.chain is None else {"chain": turn.chain}
     late = {"late": True} if turn.reason else {}
     return {"client": turn.client, **chain, "start": turn.start, **turn.spent._asdict(), **late}

@@ -10,6 +10,7 @@ from shoal.core.data import Dataset, Partition, Shards
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.data.class_counts import even, few_each, skewed, spread, top_up
+from shoal.data.kl_band import KlBand
 from shoal.data.partition_steps import (
     at_least,
     by_counts,
@@ -189,4 +190,5 @@ PARTITIONS: dict[str, type[Partition]] = {
     "natural": Natural,
     "synthetic": Synthetic,
     "unseen": Unseen,
+    "kl_band": KlBand,
 }

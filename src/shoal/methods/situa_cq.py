@@ -54,8 +54,8 @@ from shoal.core.types import (
     Tree,
     Weights,
 )
-from shoal.parts.chains import Chain, ChainAcc, after_member, chains_of
-from shoal.parts.cluster_plan import EPSILON, LEVELS, Plan, Thresholds, plan
+from shoal.parts.chains import ChainAcc, ClientChain, after_member, chains_of
+from shoal.parts.cluster_plan import EPSILON, LEVELS, RoundPlan, Thresholds, plan
 from shoal.parts.kl_clusters import Greed, kl_clusters
 from shoal.parts.transfer import HandedOn, in_format, template, widened
 from shoal.server.optimizer import ServerOptimizer
@@ -80,7 +80,7 @@ class SituaState(NamedTuple):
 
     averaged: Averaged
     histograms: Mapping[int, tuple[int, ...]]  # labels of each client
-    chains: Mapping[int, Chain]  # of this round, so far
+    chains: Mapping[int, ClientChain]  # of this round, so far
     last: Mapping[int, int]  # the round in which a client trained last, counted from 1
     model_bytes: int  # in float32
 
@@ -175,7 +175,7 @@ class SituaCQ(AveragingMethod):
             "unused": list(planned.unused),
         }
 
-    def _plan(self, state: SituaState, cohort: Cohort, moment: Moment) -> Plan:
+    def _plan(self, state: SituaState, cohort: Cohort, moment: Moment) -> RoundPlan:
         told = [client for client in sorted(cohort.ids) if client in state.histograms]
         return plan(
             self.settled,

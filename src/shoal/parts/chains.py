@@ -11,7 +11,7 @@ from shoal.core.tree import elementwise, subtract
 from shoal.core.types import Cohort, Reply, Weights
 
 
-class Chain(NamedTuple):
+class ClientChain(NamedTuple):
     """What the members of a chain have made of the model so far."""
 
     first: int  # the first member whose reply was accepted
@@ -29,7 +29,7 @@ class Chain(NamedTuple):
 class ChainAcc(NamedTuple):
     """The accumulator of a leg."""
 
-    chains: Mapping[int, Chain]
+    chains: Mapping[int, ClientChain]
     members: Mapping[int, int]  # client -> chain
     trained: tuple[int, ...]  # the clients of this leg whose replies were accepted
 
@@ -46,8 +46,8 @@ def after_member(acc: ChainAcc, client: int, sent: Weights, reply: Reply) -> Cha
     assert reply.weight is not None
     before = acc.chains.get(number)
     if before is None:
-        chain = Chain(client, sent, model, update, reply.weight)
+        chain = ClientChain(client, sent, model, update, reply.weight)
     else:
         weight = before.weight + reply.weight
-        chain = Chain(before.first, before.begin, model, subtract(model, before.begin), weight)
+        chain = ClientChain(before.first, before.begin, model, subtract(model, before.begin), weight)
     return ChainAcc({**acc.chains, number: chain}, acc.members, (*acc.trained, client))

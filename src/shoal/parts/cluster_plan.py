@@ -29,7 +29,7 @@ class Thresholds(NamedTuple):
     aggregate: Literal["model", "delta"]
 
 
-class Plan(NamedTuple):
+class RoundPlan(NamedTuple):
     """What a round does: the chosen clusters, from the fastest to the slowest."""
 
     clusters: tuple[tuple[int, ...], ...]  # client ids
@@ -45,13 +45,13 @@ def plan(
     model_bytes: int,
     clustering: Greed = "printed",
     waited: Mapping[int, int] | None = None,
-) -> Plan:
+) -> RoundPlan:
     """The clusters of a round, their formats and estimated times."""
     alone = {client: round_time([report], model_bytes, "float32") for client, report in reports.items()}
     fastest = sorted(alone, key=lambda client: (alone[client], client))
     pool = sorted(fastest[: max(1, math.ceil(values.pool * len(fastest) - EPSILON))])
     if not pool:
-        return Plan((), (), (), ())
+        return RoundPlan((), (), (), ())
     rows = np.array([histograms[client] for client in pool], np.float64)
     order = [waited[client] for client in pool] if waited else ()
     groups = kl_clusters(rows, np.ones(rows.shape[1]), values.theta_d, clustering, order)
@@ -70,7 +70,7 @@ def plan(
     ]
     taken = {client for members in found for client in members}
     unused = tuple(client for client in sorted(reports) if client not in taken)
-    return Plan(tuple(chosen), tuple(formats), tuple(seconds), unused)
+    return RoundPlan(tuple(chosen), tuple(formats), tuple(seconds), unused)
 
 
 def round_time(members: Sequence[Report], model_bytes: int, name: str) -> float:

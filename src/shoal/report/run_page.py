@@ -40,6 +40,7 @@ from shoal.report.series import (
     track_of,
 )
 from shoal.report.table import COLUMNS, NOTHING, human_bytes, human_seconds
+from shoal.report.timeline import MOST_ROWS, bits_chart, gantt_chart
 
 _MOST = 20  # rows of a table, and charts of a method's own metrics
 # numbers of the summary that stand elsewhere on the page
@@ -79,6 +80,7 @@ def single_page(run: RunView, title: str) -> str:
         learning=_learning(run),
         clients=_clients(run),
         arrivals=_arrivals(run),
+        devices=_devices(run),
         own=gallery([_own_sketch(run, name) for name in own_metrics([run])[:_MOST]]),
         rejected=_rejected(run),
         summary=_summary(run),
@@ -185,6 +187,31 @@ def _arrivals(run: RunView) -> Gallery | None:
                 lambda width: line_chart(known_and_new(run), axis, "rounds", width),
                 "Known clients and newcomers",
                 "Each with the model that it would use.",
+            ),
+        ]
+    )
+
+
+def _devices(run: RunView) -> Gallery | None:
+    timed = [record for record in run.rounds if record.get("timeline")]
+    if not timed:
+        return None
+    lines, number_of = timed[-1]["timeline"], timed[-1]["round"]
+    return gallery(
+        [
+            Sketch(
+                lambda width: gantt_chart(lines, width),
+                f"Round {number_of} in virtual time",
+                f"Of more than {MOST_ROWS} rows the slowest.",
+            ),
+            Sketch(
+                lambda width: bits_chart(run.rounds, width),
+                "Bits that clients trained with",
+                "How often each number format was given to a client, over all rounds.",
+            ),
+            Sketch(
+                lambda width: metric_chart([run], "virtual_seconds", "rounds", width),
+                "Virtual seconds of a round",
             ),
         ]
     )

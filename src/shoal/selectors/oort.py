@@ -28,7 +28,7 @@ from shoal.core.types import Cohort, Moment, Reply, Report
 from shoal.selectors.cohort_size import check_population, check_size, cohort_size
 
 
-class Seen(NamedTuple):
+class OortClient(NamedTuple):
     """What is known of a client that has trained."""
 
     utility: float  # statistical
@@ -53,7 +53,7 @@ class Oort(Selector):
         if not 0 <= self.alpha < math.inf:
             raise SpecError(f"alpha must be at least 0, got {self.alpha:g}; 0 ignores how long clients take")
 
-    def init(self) -> Mapping[int, Seen]:
+    def init(self) -> Mapping[int, OortClient]:
         """See `Selector`."""
         return {}
 
@@ -64,7 +64,7 @@ class Oort(Selector):
         size = cohort_size(self.count, self.fraction, len(available))
         known = [client for client in state if client in available]
         usual = float(np.quantile([state[c].seconds for c in known], self.quantile)) if known else 0.0
-        worth = {c: self._utility(Seen(*state[c]), usual) for c in known}
+        worth = {c: self._utility(OortClient(*state[c]), usual) for c in known}
         best = sorted(known, key=lambda client: (-worth[client], client))
         kept = best[: size - round(self.explore * size)]
         taken = set(kept)
@@ -73,15 +73,15 @@ class Oort(Selector):
         rest = [client for client in (*unknown, *best) if client not in taken]
         return Cohort(tuple(sorted([*kept, *rest[: size - len(kept)]])), {}, len(available))
 
-    def _utility(self, seen: Seen, usual: float) -> float:
+    def _utility(self, seen: OortClient, usual: float) -> float:
         late = seen.seconds > usual > 0
         return float(seen.utility * ((usual / seen.seconds) ** self.alpha if late else 1.0))
 
-    def observe(self, state: Any, client: int, reply: Reply, seconds: float) -> Mapping[int, Seen]:
+    def observe(self, state: Any, client: int, reply: Reply, seconds: float) -> Mapping[int, OortClient]:
         """See `Selector`."""
         loss = float(reply.metrics.get("train_loss", math.nan))
         samples = 1.0 if reply.weight is None else float(reply.weight)
-        return {**state, client: Seen(samples * loss, seconds)} if math.isfinite(loss) else state
+        return {**state, client: OortClient(samples * loss, seconds)} if math.isfinite(loss) else state
 
     def check(self, population: int) -> None:
         """See `Selector`."""

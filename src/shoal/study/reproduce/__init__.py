@@ -16,6 +16,7 @@ from shoal.study.reproduce import (
     fsi_houses,
     genefl,
     genefl_traffic,
+    situa,
 )
 from shoal.study.reproduce.experiment import Experiment
 from shoal.study.reproduce.grid import Measure
@@ -43,10 +44,14 @@ FUNCTIONS: dict[str, tuple[Analyse, Measure]] = {
     "genefl-figure5": (genefl.figure5, genefl.client_curve),
     "genefl-figure6": (genefl.figure6, genefl.client_curve),
     "genefl-newcomers": (genefl.newcomers, genefl.starts_of),
+    "situa-curve": (situa.to_goal, situa.timed_curve),
+    "situa-count": (situa.to_goal, situa.timed_curve),
+    "situa-levels": (situa.to_goal, situa.timed_curve),
 }
 EXPERIMENTS: dict[str, Experiment] = {
     **{name: experiment(TABLES / f"{name}.toml", *functions) for name, functions in FUNCTIONS.items()},
     "genefl-traffic": genefl_traffic.EXPERIMENT,
+    "situa-clusters": situa.EXPERIMENT,
 }
 
 __all__ = ["EXPERIMENTS", "Experiment"]
