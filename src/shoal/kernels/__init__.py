@@ -9,7 +9,7 @@ from importlib import import_module
 
 MODULES = (
     *("philox", "mlp_training", "mlp_loss", "fold", "vector_math", "logistic", "generator", "swarm"),
-    *("cholesky", "critical", "products", "trimming", "packing", "formats"),
+    *("cholesky", "critical", "products", "trimming", "packing", "formats", "label_balance"),
 )
 
 

@@ -53,36 +53,17 @@ def _clusters(
     greed: Greed,
     waited: tuple[int, ...],
 ) -> tuple[tuple[int, ...], ...]:
+    from shoal.kernels.label_balance import greedy  # few runs need it
+
     rows, target = np.frombuffer(shares).reshape(shape), np.frombuffer(goal)
-    free = np.arange(len(rows))
-    wait = np.array(waited) if waited else np.zeros(len(rows), np.int64)
-    found: list[tuple[int, ...]] = []
-    while len(free):
-        members, closed = _one(rows, target, threshold, greed, free, wait)
-        if closed:
-            found.append(tuple(members))
-        free = free[~np.isin(free, members)]
-    return tuple(found)
-
-
-def _one(
-    rows: np.ndarray, target: np.ndarray, threshold: float, greed: Greed, free: np.ndarray, wait: np.ndarray
-) -> tuple[list[int], bool]:
-    """The members of one more cluster, and whether it counts."""
-    total, members, now = np.zeros(rows.shape[1]), list[int](), np.inf
-    while len(free):
-        able = free if members else free[wait[free] == wait[free].max()]
-        apart = divergence(total + rows[able], target)
-        best = int(apart.argmin())
-        if greed == "released" and members and apart[best] >= now:
-            return members, True
-        now = float(apart[best])
-        members.append(int(able[best]))
-        total = total + rows[able[best]]
-        free = free[free != able[best]]
-        if now <= threshold + ROUNDING:
-            return members, True
-    return members, greed == "released"
+    wait = np.array(waited or (0,) * len(rows), np.int64)
+    members, ends = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    with np.errstate(divide="ignore"):
+        count = greedy(rows, np.log(target), threshold, greed == "released", wait, members, ends)
+    begins = [0, *ends[: max(count - 1, 0)].tolist()]
+    return tuple(
+        tuple(members[first:end].tolist()) for first, end in zip(begins, ends[:count].tolist(), strict=False)
+    )
 
 
 def divergence(sums: np.ndarray, target: np.ndarray) -> np.ndarray:
