@@ -63,14 +63,14 @@ def make_work(net: Net, batch: Index, momentum: Flag) -> Workspace:
     widest = net.strides[0]
     for stride in net.strides:
         widest = max(widest, stride)
-    one = _zeros(np.int64(1))
+    one = zeros(np.int64(1))
     one[0] = _ONE
-    speed = _zeros(params if momentum else np.int64(0))
-    return Workspace(_zeros(params), speed, _zeros(values), _zeros(values), _zeros(BAND * widest), one)
+    speed = zeros(params if momentum else np.int64(0))
+    return Workspace(zeros(params), speed, zeros(values), zeros(values), zeros(BAND * widest), one)
 
 
 @inner
-def _zeros(size: Index) -> np.ndarray:
+def zeros(size: Index) -> np.ndarray:
     """Zeros aligned to a cache line: vectors that cross two lines take twice as long."""
     space = np.zeros(size + LANES, np.float32)
     skip = -(space.ctypes.data // 4) % LANES
@@ -125,16 +125,16 @@ def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, c
         wide, out = net.sizes[layer], net.sizes[layer + 1]
         for o in range(out):
             row = params[net.weights[layer] + o * net.strides[layer] :][:wide]
-            sound &= _leave(row, origin[at : at + wide], flat[at : at + wide], change[at : at + wide])
+            sound &= leave(row, origin[at : at + wide], flat[at : at + wide], change[at : at + wide])
             at += wide
         bias = params[net.biases[layer] : net.biases[layer] + out]
-        sound &= _leave(bias, origin[at : at + out], flat[at : at + out], change[at : at + out])
+        sound &= leave(bias, origin[at : at + out], flat[at : at + out], change[at : at + out])
         at += out
     return sound
 
 
 @inner
-def _leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
+def leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
     strange = False
     for i in range(row.size):
         flat[i] = row[i]

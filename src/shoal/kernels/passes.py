@@ -162,23 +162,26 @@ def backward(
     fresh: Flag,
     origin: np.ndarray,
     shift: np.ndarray,
+    scales: np.ndarray,
 ) -> None:
     """Update the parameters, given the gradients of the outputs. `fresh` marks the first step.
 
-    The last layer has `last` rows; those after the first `batch` affect only this layer.
+    The last layer has `last` rows; those after the first `batch` affect only this layer. `scales` has what
+    dropout multiplied each hidden layer by, and one more number if the input's gradients are wanted too.
     """
     none, one = np.int64(0), np.int64(1)  # each literal would be compiled as a separate type
     end = origin.size  # of the layer's parameters in the flat arrays
+    lowest = net.weights.size - scales.size  # the lowest layer whose input's gradients are computed
     for layer in range(net.weights.size - 1, -1, -1):
         out, wide, slope = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
         x, dx, dy, w = net.values[layer], net.values[layer], net.values[layer + 1], net.weights[layer]
         flat = end - out * (net.sizes[layer] + 1)
         rows_in = last if layer == net.weights.size - 1 else batch
-        if layer > 0:
+        if layer >= lowest:
             clear(work.slopes, dx, batch * wide)
         for o in range(0, out, BAND):
             rows, at = min(BAND, out - o), w + o * wide
-            if layer > 0:
+            if layer >= lowest:
                 _accumulate(
                     work.slopes, dx, batch, wide, work.slopes, dy + o, slope, one, work.params, at, rows, _ONE
                 )
@@ -198,16 +201,19 @@ def backward(
                     _descend(work, at + r * wide, r * wide, count, rule, fresh, origin, shift, place)
         _descend_bias(net, work, layer, rows_in, rule, fresh, origin, shift, end - out)
         if layer > 0:
-            _mask(work.slopes, work.values, dx, batch * wide)
+            _mask(work.slopes, work.values, dx, batch * wide, scales[layer - lowest])
         end = flat
 
 
 @inner
-def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index) -> None:
-    """The backward pass of ReLU. Values in the padding are 0, so the gradients there become 0 too."""
+def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index, scale: Real) -> None:
+    """The backward pass of ReLU, and of dropout, which multiplied by `scale` what it kept.
+
+    Values in the padding are 0, so the gradients there become 0 too.
+    """
     left, right = slopes[at : at + n], values[at : at + n]
     for i in range(n):
-        left[i] = _ZERO if right[i] <= _ZERO else left[i]
+        left[i] = _ZERO if right[i] <= _ZERO else left[i] * scale
 
 
 @inner
@@ -234,21 +240,29 @@ def _descend(
     work: Workspace, at: Index, from_: Index, count: Index, rule: StepRule, fresh: Flag, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
 ) -> None:  # fmt: skip
-    """One step for the `count` parameters at `at`, with their gradient at `from_`, as in torch's SGD."""
+    """One step for the `count` parameters at `at`, with their gradient at `from_`."""
     w, g = work.params[at : at + count], work.gradient[from_ : from_ + count]
+    speed = work.speed[at : at + count]
+    descend(w, g, speed, rule, fresh, origin[flat : flat + count], shift[flat : flat + count])
+
+
+@inner
+def descend(
+    w: np.ndarray, g: np.ndarray, speed: np.ndarray, rule: StepRule, fresh: Flag, origin: np.ndarray,
+    shift: np.ndarray,
+) -> None:  # fmt: skip
+    """One step for the parameters w with the gradients g, as in torch's SGD. Only what is needed is read."""
+    count = w.size
     if rule.mu != _ZERO:
-        start = origin[flat : flat + count]
         for i in range(count):
-            g[i] += rule.mu * (w[i] - start[i])
+            g[i] += rule.mu * (w[i] - origin[i])
     if rule.weight_decay != _ZERO:
         for i in range(count):
             g[i] += rule.weight_decay * w[i]
     if rule.shifted:
-        more = shift[flat : flat + count]
         for i in range(count):
-            g[i] += more[i]
+            g[i] += shift[i]
     if rule.momentum != _ZERO:
-        speed = work.speed[at : at + count]
         for i in range(count):
             speed[i] = g[i] if fresh else rule.momentum * speed[i] + g[i]
         g = speed

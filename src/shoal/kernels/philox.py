@@ -138,6 +138,20 @@ def permutations(words: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarr
     return orders
 
 
+@inner
+def coarse(key: tuple[Word, Word], block: Index, numbers: np.ndarray) -> None:
+    """Fill an array, whose size is a multiple of 16, as `uniforms` does, starting at a block of 16."""
+    for at in range(0, numbers.size, 16):
+        block += 1
+        a, b, c, d = _block(key, np.uint64(block), _ZERO, _ZERO)
+        for j in range(4):
+            shift, i = np.uint64(16 * j), at + j
+            numbers[i] = np.float32((a >> shift) & _QUARTER) * _STEP
+            numbers[i + 4] = np.float32((b >> shift) & _QUARTER) * _STEP
+            numbers[i + 8] = np.float32((c >> shift) & _QUARTER) * _STEP
+            numbers[i + 12] = np.float32((d >> shift) & _QUARTER) * _STEP
+
+
 @kernel(float32[::1](uint64, uint64, int64))
 def uniforms(first: Word, second: Word, size: int) -> np.ndarray:
     """[size]: multiples of 2^-16 in [0, 1) from the stream of the key (first, second), four from each word.
@@ -146,16 +160,8 @@ def uniforms(first: Word, second: Word, size: int) -> np.ndarray:
     """
     if size < 0:
         raise ValueError("the size must not be negative")
-    numbers, key = np.empty(-(-size // 16) * 16, np.float32), (first, second)
-    for block in range(numbers.size // 16):
-        a, b, c, d = _block(key, np.uint64(block + 1), _ZERO, _ZERO)
-        for j in range(4):
-            shift = np.uint64(16 * j)
-            at = 16 * block + j
-            numbers[at] = np.float32((a >> shift) & _QUARTER) * _STEP
-            numbers[at + 4] = np.float32((b >> shift) & _QUARTER) * _STEP
-            numbers[at + 8] = np.float32((c >> shift) & _QUARTER) * _STEP
-            numbers[at + 12] = np.float32((d >> shift) & _QUARTER) * _STEP
+    numbers = np.empty(-(-size // 16) * 16, np.float32)
+    coarse((first, second), 0, numbers)
     return numbers[:size]
 
 

@@ -1,0 +1,204 @@
+"""The memory layout of convolutions.
+
+Activations lie channels last, each sample with the border of zeros that the next convolution pads it with. So
+what a kernel sees of one line of the image is one run of numbers. Parameters lie as [out, line, run], with
+every run padded to whole vectors; gradients, momentum, start and shift lie in the same way.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.kernels.jit import Flag, Index, inner
+from shoal.kernels.layout import clear, leave, zeros
+from shoal.kernels.plan import ConvLayer, ConvPlan
+
+RUN = 16  # runs of parameters are padded to multiples of this
+WIDE = 8  # channels of convolutions' outputs are
+GROUP = 48  # output positions that are computed before they are pooled: whole windows, and whole tiles
+
+
+class ConvNet(NamedTuple):
+    """Numbers of each convolution, [layers] each, and tables that all share."""
+
+    inputs: np.ndarray  # channels
+    outputs: np.ndarray  # channels
+    wide: np.ndarray  # output channels, padded
+    lines: np.ndarray  # height of a kernel
+    run: np.ndarray  # its width times the input channels
+    padded: np.ndarray  # run, padded
+    line: np.ndarray  # distance of two lines of the input
+    area: np.ndarray  # output positions, after the pool
+    window: np.ndarray  # positions that each of them is the maximum of: 4 with a pool, otherwise 1
+    everywhere: np.ndarray  # positions of the convolution, also those that the pool leaves out
+    size: np.ndarray  # of a sample of the input, with its border and room for vectors that end behind it
+    places_at: np.ndarray  # where a layer's part of `places` starts
+    homes_at: np.ndarray  # where its part of `homes` starts
+    inputs_at: np.ndarray  # the sizes of the layers before
+    which_at: np.ndarray  # the outputs of the layers before, padded
+    weights_at: np.ndarray  # in the padded parameters
+    biases_at: np.ndarray
+    kernels_at: np.ndarray  # in `ConvWork.kernels`
+    places: np.ndarray  # of every position, where in a sample its kernel starts; windows lie together
+    homes: np.ndarray  # where an output goes in a sample of the next layer; first those of the pixels
+    order: np.ndarray  # where each of the model's parameters lies in the padded ones
+
+
+FIELDS = 18  # of a ConvNet, before the tables
+
+
+class Tables(NamedTuple):
+    """A `ConvNet`, as kernels take it."""
+
+    numbers: np.ndarray  # [FIELDS, layers]
+    places: np.ndarray
+    homes: np.ndarray
+    order: np.ndarray
+
+
+@lru_cache(maxsize=16)
+def tables(plan: ConvPlan) -> Tables:
+    """The tables of a plan."""
+    numbers = np.zeros((FIELDS, len(plan.convs)), np.int64)
+    none = np.empty(0, np.int64)
+    places, homes, order = [none], [_homes(layer.shape, layer) for layer in plan.convs[:1]], [none]
+    inputs_at = which_at = params_at = kernels_at = 0
+    for i, layer in enumerate(plan.convs):
+        ins, outs, lines, run = layer.shape[0], layer.channels, layer.kernel[0], layer.kernel[1] * layer.shape[0]
+        wide, padded, line = _up(outs, WIDE), _up(run, RUN), (layer.shape[2] + 2 * layer.padding[1]) * ins
+        area, everywhere = layer.output[1] * layer.output[2], layer.sides[0] * layer.sides[1]
+        size = _up((layer.shape[1] + 2 * layer.padding[0]) * line + RUN, RUN)
+        bias_at = params_at + outs * lines * padded
+        numbers[:, i] = (
+            ins, outs, wide, lines, run, padded, line, area, 4 if layer.pool else 1, everywhere, size,
+            sum(map(len, places)), sum(map(len, homes)), inputs_at, which_at, params_at, bias_at, kernels_at,
+        )  # fmt: skip
+        places.append(_places(layer, line))
+        homes.append(_homes(layer.output, plan.convs[i + 1] if i + 1 < len(plan.convs) else None))
+        order += [params_at + _order(layer, padded), bias_at + np.arange(outs)]
+        inputs_at, which_at = inputs_at + size, which_at + area * wide
+        params_at, kernels_at = bias_at + _up(outs, RUN), kernels_at + _up(lines * run * wide, RUN)
+    return Tables(numbers, *(np.concatenate([none, *parts]) for parts in (places, homes, order)))
+
+
+def _up(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+def _places(layer: ConvLayer, line: int) -> np.ndarray:
+    """The offsets of a kernel in a sample; those of a window one after another, those in no window last.
+
+    Some more follow, so that tiles may go on behind the last.
+    """
+    (high, wide), (down, right) = layer.sides, layer.stride
+    grid = np.arange(high)[:, None] * down * line + np.arange(wide) * right * layer.shape[0]
+    if layer.pool:
+        tall, broad = high // 2, wide // 2
+        windows = grid[: 2 * tall, : 2 * broad].reshape(tall, 2, broad, 2).transpose(0, 2, 1, 3)
+        parts = windows, grid[: 2 * tall, 2 * broad :], grid[2 * tall :]
+        grid = np.concatenate([part.reshape(-1) for part in parts])
+    return np.concatenate([grid.reshape(-1), np.zeros(GROUP, np.int64)])
+
+
+def _homes(shape: tuple[int, int, int], layer: ConvLayer | None) -> np.ndarray:
+    """Where the pixels of an image lie in a sample of the layer that takes it; None: without a border."""
+    channels, high, wide = shape
+    above, left = (0, 0) if layer is None else layer.padding
+    pixels = (np.arange(high)[:, None] + above) * (wide + 2 * left) + np.arange(wide) + left
+    return pixels.reshape(-1) * channels
+
+
+def _order(layer: ConvLayer, padded: int) -> np.ndarray:
+    """Where the weights [out, in, line, column] lie in [out, line, column, in], with padded runs."""
+    lines, columns = layer.kernel
+    out, channel, line, column = np.ogrid[: layer.channels, : layer.shape[0], :lines, :columns]
+    return ((out * lines + line) * padded + column * layer.shape[0] + channel).reshape(-1)
+
+
+@inner
+def make_conv_net(n: np.ndarray, places: np.ndarray, homes: np.ndarray, order: np.ndarray) -> ConvNet:
+    """The `ConvNet` of `Tables`."""
+    return ConvNet(
+        n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15],
+        n[16], n[17], places, homes, order,
+    )  # fmt: skip
+
+
+class ConvWork(NamedTuple):
+    """The arrays used in training, with the layout of the parameters, of a mini-batch, or of a sample."""
+
+    params: np.ndarray
+    gradient: np.ndarray
+    speed: np.ndarray  # momentum; empty without it
+    origin: np.ndarray  # the parameters at the start; empty if nothing needs them
+    shift: np.ndarray  # added to every gradient; empty without it
+    kernels: np.ndarray  # the parameters once more, as [line, run, out]
+    inputs: np.ndarray  # activations of the mini-batch: of each layer, all samples
+    which: np.ndarray  # int32: the position of each maximum in its window
+    strange: np.ndarray  # [layers, samples] bool: whether an input is not finite
+    slopes: np.ndarray  # the gradients of the activations of one sample
+    passing: np.ndarray  # those of a layer's output that pass through its ReLU
+    sums: np.ndarray  # of a group of positions
+    pooled: np.ndarray  # of one position
+    outputs: np.ndarray  # of the last convolution, for one sample
+    seen: np.ndarray  # the sum over positions of each output channel
+    noise: np.ndarray  # for one sample and layer
+    places: np.ndarray  # int64: lists for `make_gather`
+    factors: np.ndarray
+
+
+@inner
+def make_conv_work(
+    net: ConvNet, batch: Index, speed: Flag, origin: Flag, shift: Flag, widest: Index
+) -> ConvWork:
+    """Zeros of the right sizes. `widest` is the size of the widest dense layer."""
+    layers, none, most, result, entries = net.run.size, np.int64(0), np.int64(1), widest, np.int64(0)
+    params, kernels, inputs, which = none, none, none, none
+    for i in range(layers):
+        params = net.biases_at[i] + (net.outputs[i] + RUN - 1) // RUN * RUN
+        kernels = net.kernels_at[i] + net.lines[i] * net.run[i] * net.wide[i]
+        inputs, which = net.inputs_at[i] + net.size[i], net.which_at[i] + net.area[i] * net.wide[i]
+        most, result = max(most, net.wide[i]), max(result, net.area[i] * net.wide[i])
+        entries = max(entries, net.everywhere[i], 4 * net.outputs[i])
+    return ConvWork(
+        zeros(params), zeros(params), zeros(params if speed else none), zeros(params if origin else none),
+        zeros(params if shift else none), zeros(kernels), zeros(batch * inputs + RUN),
+        np.zeros(batch * which, np.int32), np.zeros((layers, batch), np.bool_), zeros(inputs + RUN),
+        zeros(result), zeros(GROUP * most), zeros(most), zeros(result), zeros(most),
+        zeros(result + 2 * RUN), np.zeros(entries, np.int64), zeros(entries),
+    )  # fmt: skip
+
+
+@inner
+def pack_conv(net: ConvNet, flat: np.ndarray, params: np.ndarray) -> None:
+    """Copy the convolutions' parameters into the padded layout; `flat` may have more behind them."""
+    clear(params, np.int64(0), params.size)
+    for i in range(net.order.size):
+        params[net.order[i]] = flat[i]
+
+
+@inner
+def unpack_conv(
+    net: ConvNet, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray
+) -> Flag:
+    """The inverse of `pack_conv`; otherwise as `unpack`."""
+    count = net.order.size
+    for i in range(count):
+        flat[i] = params[net.order[i]]
+    return leave(flat[:count], origin[:count], flat[:count], change[:count])
+
+
+@inner
+def lay_kernels(net: ConvNet, work: ConvWork) -> None:
+    """Copy the parameters into the form in which the forward pass reads them."""
+    for i in range(net.run.size):
+        run, wide, padded, lines = net.run[i], net.wide[i], net.padded[i], net.lines[i]
+        for out in range(net.outputs[i]):
+            for line in range(lines):
+                at = net.weights_at[i] + (out * lines + line) * padded
+                row, place = work.params[at : at + run], net.kernels_at[i] + line * run * wide + out
+                for k in range(run):
+                    work.kernels[place + k * wide] = row[k]
