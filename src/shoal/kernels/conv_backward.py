@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.kernels.conv_forward import Dropping, keep_scale
-from shoal.kernels.conv_layout import ConvNet, ConvWork
+from shoal.kernels.conv_layout import ConvNet, ConvShape, ConvWork, shape_of
 from shoal.kernels.conv_tiles import make_gather
-from shoal.kernels.jit import Index, Real, inner
+from shoal.kernels.jit import Flag, Index, Real, apart, inner
 from shoal.kernels.layout import Net, Workspace, clear
 
 _five, _three_two, _three = make_gather(5, 16), make_gather(3, 32), make_gather(3, 16)
@@ -26,15 +26,22 @@ def conv_backward(
 ) -> None:
     """Compute the gradients of the convolutions' parameters, given those of the first dense layer's input."""
     clear(held.gradient, np.int64(0), held.gradient.size)
-    last = conv.run.size - 1
+    last = len(conv.numbers) - 1
     for b in range(batch):
-        _pass_flat(conv, held, work, b * net.strides[0], scale_of(drop, last))
+        at = b * net.strides[0]
+        _pass_flat(shape_of(conv, last), work.values, work.slopes, at, held.passing, scale_of(drop, last))
         for layer in range(last, -1, -1):
-            _add_bias(conv, held, layer)
-            _add_weights(conv, held, layer, b)
+            s, room = shape_of(conv, layer), held.strange.shape[1]
+            _add_bias(s, held.passing, held.seen, held.gradient)
+            which, places = held.which[room * s.which + b * s.area * s.wide :], conv.places[s.places :]
+            lists = (held.passing, which, places, held.places, held.factors)
+            sample = room * s.before + b * s.size
+            _add_weights(s, held.gradient, held.inputs, sample, held.strange[layer, b], *lists)
             if layer > 0:
-                _add_slopes(conv, held, layer, b)
-                _pass_on(conv, held, layer - 1, b, scale_of(drop, layer - 1))
+                _add_slopes(s, held.slopes, held.params, *lists)
+                below = shape_of(conv, layer - 1)
+                args = (conv.homes[below.homes :], held.inputs, sample, held.slopes, s.before)
+                _pass_on(below, *args, held.passing, scale_of(drop, layer - 1))
 
 
 @inner
@@ -44,67 +51,65 @@ def scale_of(drop: Dropping, hidden: Index) -> Real:
 
 
 @inner
-def _pass_flat(conv: ConvNet, held: ConvWork, work: Workspace, at: Index, scale: Real) -> None:
+def _pass_flat(
+    s: ConvShape, values: np.ndarray, slopes: np.ndarray, at: Index, passing: np.ndarray, scale: Real
+) -> None:
     """What passes the last convolution's ReLU and dropout: both leave 0 where nothing passes."""
-    last = conv.run.size - 1
-    outs, area = conv.outputs[last], conv.area[last]
-    for c in range(outs):
-        values = work.values[at + c * area : at + (c + 1) * area]
-        slopes = work.slopes[at + c * area : at + (c + 1) * area]
-        for p in range(area):
-            held.passing[p * outs + c] = _ZERO if values[p] <= _ZERO else slopes[p] * scale
+    apart()
+    for c in range(s.outputs):
+        value, slope = values[at + c * s.area :], slopes[at + c * s.area :]
+        for p in range(s.area):
+            passing[p * s.outputs + c] = _ZERO if value[p] <= _ZERO else slope[p] * scale
 
 
 @inner
-def _pass_on(conv: ConvNet, held: ConvWork, layer: Index, b: Index, scale: Real) -> None:
-    """The same behind another convolution."""
-    outs, next_at = conv.outputs[layer], conv.inputs_at[layer + 1]
-    sample = held.strange.shape[1] * next_at + b * conv.size[layer + 1]
-    for p in range(conv.area[layer]):
-        home = conv.homes[conv.homes_at[layer] + p]
-        values = held.inputs[sample + home : sample + home + outs]
-        slopes = held.slopes[next_at + home : next_at + home + outs]
-        passing = held.passing[p * outs : (p + 1) * outs]
-        for c in range(outs):
-            passing[c] = _ZERO if values[c] <= _ZERO else slopes[c] * scale
+def _pass_on(
+    s: ConvShape, homes: np.ndarray, values: np.ndarray, sample: Index, slopes: np.ndarray, at: Index,
+    passing: np.ndarray, scale: Real,
+) -> None:  # fmt: skip
+    """The same behind another convolution, whose outputs have a border."""
+    apart()
+    for p in range(s.area):
+        value, slope, into = sample + homes[p], at + homes[p], p * s.outputs
+        for c in range(s.outputs):
+            passing[into + c] = _ZERO if values[value + c] <= _ZERO else slopes[slope + c] * scale
 
 
 @inner
-def _add_bias(conv: ConvNet, held: ConvWork, layer: Index) -> None:
-    outs, at = conv.outputs[layer], conv.biases_at[layer]
-    clear(held.seen, np.int64(0), outs)
-    seen, total = held.seen[:outs], held.gradient[at : at + outs]
-    for p in range(conv.area[layer]):
-        row = held.passing[p * outs : (p + 1) * outs]
-        for c in range(outs):
-            seen[c] += row[c]
-    for c in range(outs):
-        total[c] += seen[c]
+def _add_bias(s: ConvShape, passing: np.ndarray, seen: np.ndarray, gradient: np.ndarray) -> None:
+    """Add a sample's gradients of the biases, which are summed first, so that small ones are not lost."""
+    apart()
+    for c in range(s.outputs):
+        seen[c] = _ZERO
+    for p in range(s.area):
+        for c in range(s.outputs):
+            seen[c] += passing[p * s.outputs + c]
+    for c in range(s.outputs):
+        gradient[s.biases + c] += seen[c]
 
 
 @inner
 def _gather(
     y: np.ndarray, yo: Index, ys: Index, x: np.ndarray, xo: Index, xs: Index,
-    places: np.ndarray, factors: np.ndarray, at: Index, count: Index, lines: Index, run: Index,
+    places: np.ndarray, factors: np.ndarray, count: Index, lines: Index, run: Index,
 ) -> None:  # fmt: skip
     """y[line, k] += sum_e factors[e] * x[places[e] + (line, k)], for `lines` of `run` numbers."""
-    line = 0
+    line, none = 0, np.int64(0)
     while line < lines:
         left = lines - line
         rows = 5 if left == 5 or left >= 8 else 3 if left >= 3 else 1
         k = 0
         while k < run:
-            some = (y, yo + line * ys + k, ys, x, xo + line * xs + k, xs, places, at, factors, at, count)
+            some = (y, yo + line * ys + k, ys, x, xo + line * xs + k, xs, places, none, factors, none, count)
             if rows == 5:
                 _five(*some)
                 k += 16
+            elif rows == 3 and run - k >= 32:
+                _three_two(*some)
+                k += 32
             elif rows == 3:
-                if run - k >= 32:
-                    _three_two(*some)
-                    k += 32
-                else:
-                    _three(*some)
-                    k += 16
+                _three(*some)
+                k += 16
             elif run - k >= 64:
                 _one_four(*some)
                 k += 64
@@ -115,69 +120,72 @@ def _gather(
 
 
 @inner
-def _add_weights(conv: ConvNet, held: ConvWork, layer: Index, b: Index) -> None:
+def _add_weights(
+    s: ConvShape, gradient: np.ndarray, inputs: np.ndarray, sample: Index, strange: Flag,
+    passing: np.ndarray, which: np.ndarray, places: np.ndarray, listed: np.ndarray, factors: np.ndarray,
+) -> None:  # fmt: skip
     """Add a sample's gradients of the weights: for each output, multiples of what its kernel saw."""
-    lines, padded, run = conv.lines[layer], conv.padded[layer], conv.run[layer]
-    sample = held.strange.shape[1] * conv.inputs_at[layer] + b * conv.size[layer]
-    for out in range(conv.outputs[layer]):
-        if held.strange[layer, b]:
-            count = _list_all(conv, held, layer, b, out)
+    apart()
+    for out in range(s.outputs):
+        if strange:
+            count = _list_all(s, out, passing, which, places, listed, factors)
         else:
-            count = _list_positions(conv, held, layer, b, out)
+            count = _list_positions(s, out, passing, which, places, listed, factors)
         if count == 0:
             continue
-        at = conv.weights_at[layer] + out * lines * padded
-        lists = (held.places, held.factors, np.int64(0), count, lines, padded)
-        _gather(held.gradient, at, padded, held.inputs, sample, conv.line[layer], *lists)
-        for line in range(lines):  # vectors end behind the run, where the next pixels are
-            clear(held.gradient, at + line * padded + run, padded - run)
+        at = s.weights + out * s.lines * s.padded
+        _gather(
+            gradient, at, s.padded, inputs, sample, s.line, listed, factors, count, s.lines, s.padded
+        )
+        for line in range(s.lines):  # vectors end behind the run, where the next pixels are
+            clear(gradient, at + line * s.padded + s.run, s.padded - s.run)
 
 
 @inner
-def _list_positions(conv: ConvNet, held: ConvWork, layer: Index, b: Index, out: Index) -> Index:
+def _list_positions(
+    s: ConvShape, out: Index, passing: np.ndarray, which: np.ndarray, places: np.ndarray, listed: np.ndarray,
+    factors: np.ndarray,
+) -> Index:  # fmt: skip
     """List the kernel's places where an output has a gradient, with these; returns how many."""
-    outs, wide, window, area = conv.outputs[layer], conv.wide[layer], conv.window[layer], conv.area[layer]
-    which = held.strange.shape[1] * conv.which_at[layer] + b * area * wide + out
-    places, count = conv.places[conv.places_at[layer] :], 0
-    for p in range(area):
-        factor = held.passing[p * outs + out]
-        held.factors[count] = factor
-        held.places[count] = places[p * window + held.which[which + p * wide]]
+    count = 0
+    for p in range(s.area):
+        factor = passing[p * s.outputs + out]
+        factors[count] = factor
+        listed[count] = places[p * s.window + which[p * s.wide + out]]
         count += 1 if factor != _ZERO else 0
     return count
 
 
 @inner
-def _list_all(conv: ConvNet, held: ConvWork, layer: Index, b: Index, out: Index) -> Index:
+def _list_all(
+    s: ConvShape, out: Index, passing: np.ndarray, which: np.ndarray, places: np.ndarray, listed: np.ndarray,
+    factors: np.ndarray,
+) -> Index:  # fmt: skip
     """List all places, also those whose gradient is 0."""
-    outs, wide, window, area = conv.outputs[layer], conv.wide[layer], conv.window[layer], conv.area[layer]
-    which = held.strange.shape[1] * conv.which_at[layer] + b * area * wide + out
-    everywhere = conv.everywhere[layer]
-    for i in range(everywhere):
-        p, q = i // window, i % window
-        held.places[i] = conv.places[conv.places_at[layer] + i]
-        own = p < area and held.which[which + p * wide] == q
-        held.factors[i] = held.passing[p * outs + out] if own else _ZERO
-    return everywhere
+    for i in range(s.everywhere):
+        p, q = i // s.window, i % s.window
+        own = p < s.area and which[p * s.wide + out] == q
+        listed[i], factors[i] = places[i], passing[p * s.outputs + out] if own else _ZERO
+    return s.everywhere
 
 
 @inner
-def _add_slopes(conv: ConvNet, held: ConvWork, layer: Index, b: Index) -> None:
+def _add_slopes(
+    s: ConvShape, slopes: np.ndarray, params: np.ndarray,
+    passing: np.ndarray, which: np.ndarray, places: np.ndarray, listed: np.ndarray, factors: np.ndarray,
+) -> None:  # fmt: skip
     """The gradients of a layer's input: around each position multiples of the kernels of its outputs."""
-    outs, wide, window, area = conv.outputs[layer], conv.wide[layer], conv.window[layer], conv.area[layer]
-    lines, padded, at = conv.lines[layer], conv.padded[layer], conv.inputs_at[layer]
-    clear(held.slopes, at, conv.size[layer])
-    which = held.strange.shape[1] * conv.which_at[layer] + b * area * wide
-    for p in range(area):
-        passing, codes = held.passing[p * outs : (p + 1) * outs], held.which[which + p * wide :]
-        for q in range(window):
+    apart()
+    clear(slopes, s.before, s.size)
+    for p in range(s.area):
+        for q in range(s.window):
             count = 0
-            for out in range(outs):
-                held.factors[count] = passing[out]
-                held.places[count] = out * lines * padded
-                count += 1 if codes[out] == q and passing[out] != _ZERO else 0
+            for out in range(s.outputs):
+                factor = passing[p * s.outputs + out]
+                factors[count] = factor
+                listed[count] = out * s.lines * s.padded
+                count += 1 if which[p * s.wide + out] == q and factor != _ZERO else 0
             if count:
-                place = at + conv.places[conv.places_at[layer] + p * window + q]
-                lists = (held.places, held.factors, np.int64(0), count, lines, padded)
-                source = (held.params, conv.weights_at[layer], padded)
-                _gather(held.slopes, place, conv.line[layer], *source, *lists)
+                place = s.before + places[p * s.window + q]
+                lists = (listed, factors, count, s.lines, s.padded)
+                _gather(slopes, place, s.line, params, s.weights, s.padded, *lists)

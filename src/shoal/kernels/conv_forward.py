@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.conv_layout import GROUP, ConvNet, ConvWork
+from shoal.kernels.conv_layout import GROUP, ConvNet, ConvShape, ConvWork, shape_of
 from shoal.kernels.conv_tiles import make_pool, make_window
-from shoal.kernels.jit import Flag, Index, Real, Word, inner
+from shoal.kernels.jit import Flag, Index, Real, Word, apart, inner
 from shoal.kernels.layout import Net, Workspace, clear, copy
 from shoal.kernels.passes import forward_layer
 from shoal.kernels.philox import FOLD_INT, FOLD_TEXT, coarse, fold_one
@@ -43,13 +43,13 @@ def keep_scale(rate: Real) -> Real:
 
 
 @inner
-def _draw(work: ConvWork, drop: Dropping, layer: Index, size: Index, b: Index) -> np.ndarray:
+def _draw(space: np.ndarray, drop: Dropping, layer: Index, size: Index, b: Index) -> np.ndarray:
     """The random numbers of a sample for a layer of this size: a part of those of the whole mini-batch."""
     key = fold_one(drop.first, drop.second, drop.names[layer], FOLD_TEXT)
     begin = b * size
     skip = begin % 16
-    coarse(key, begin // 16, work.noise[: (skip + size + 15) // 16 * 16])
-    return work.noise[skip : skip + size]
+    coarse(key, begin // 16, space[: (skip + size + 15) // 16 * 16])
+    return space[skip : skip + size]
 
 
 @inner
@@ -57,46 +57,43 @@ def conv_forward(
     conv: ConvNet, held: ConvWork, net: Net, work: Workspace, x: np.ndarray, rows: np.ndarray, drop: Dropping
 ) -> None:
     """Compute the activations of all layers for the samples `rows`."""
+    layers = len(conv.numbers)
     for b in range(rows.size):
-        _enter(conv, held, x[rows[b]], work.values, net.strides[0], b)
-        for layer in range(conv.run.size):
-            _convolve(conv, held, layer, b, drop)
-        if conv.run.size:
-            _flatten(conv, held, work.values, net.strides[0], b, drop)
+        if layers:
+            _enter(conv, held, x[rows[b]], b)
+            for layer in range(layers):
+                _convolve(conv, held, layer, b, drop)
+            _flatten(conv, held, work.values, b * net.strides[0], b, drop)
+        else:
+            copy(work.values, b * net.strides[0], x[rows[b]], np.int64(0), net.sizes[0])
     for layer in range(net.weights.size):
         forward_layer(net, work, layer, np.int64(0), rows.size)
-        hidden = conv.run.size + layer
+        hidden = layers + layer
         if drop.on and hidden < drop.rates.size and drop.rates[hidden] > _ZERO:
             for b in range(rows.size):
-                _thin(net, work, held, layer + 1, hidden, b, drop)
+                at = net.values[layer + 1] + b * net.strides[layer + 1]
+                _thin(work.values[at : at + net.sizes[layer + 1]], held.noise, drop, hidden, b)
 
 
 @inner
-def _thin(
-    net: Net, work: Workspace, held: ConvWork, layer: Index, hidden: Index, b: Index, drop: Dropping
-) -> None:
-    """Dropout of a sample's outputs of a dense layer."""
-    size, at = net.sizes[layer], net.values[layer] + b * net.strides[layer]
-    noise, rate, scale = _draw(held, drop, hidden, size, b), drop.rates[hidden], keep_scale(drop.rates[hidden])
-    row = work.values[at : at + size]
-    for i in range(size):
+def _thin(row: np.ndarray, space: np.ndarray, drop: Dropping, hidden: Index, b: Index) -> None:
+    """Dropout of a sample's activations."""
+    apart()
+    noise, rate, scale = _draw(space, drop, hidden, row.size, b), drop.rates[hidden], keep_scale(drop.rates[hidden])
+    for i in range(row.size):
         row[i] *= scale if noise[i] >= rate else _ZERO
 
 
 @inner
-def _enter(
-    conv: ConvNet, held: ConvWork, image: np.ndarray, values: np.ndarray, stride: Index, b: Index
-) -> None:
+def _enter(conv: ConvNet, held: ConvWork, image: np.ndarray, b: Index) -> None:
     """Copy a sample [channels, pixels] into the first layer."""
-    if conv.run.size == 0:
-        copy(values, b * stride, image, np.int64(0), image.size)
-        return
-    channels, at, pixels = conv.inputs[0], b * conv.size[0], conv.homes_at[0]
-    strange = False
-    for channel in range(channels):
+    apart()
+    s = shape_of(conv, np.int64(0))
+    pixels, inputs, strange = s.homes, held.inputs[b * s.size :], False
+    for channel in range(s.inputs):
         plane = image[channel * pixels : (channel + 1) * pixels]
         for i in range(pixels):
-            held.inputs[at + conv.homes[i] + channel] = plane[i]
+            inputs[conv.homes[i] + channel] = plane[i]
             strange |= not abs(plane[i]) < np.inf
     held.strange[0, b] = strange
 
@@ -104,75 +101,89 @@ def _enter(
 @inner
 def _convolve(conv: ConvNet, held: ConvWork, layer: Index, b: Index, drop: Dropping) -> None:
     """A convolution with bias, ReLU and pool, for one sample."""
-    outs, wide, window, area = conv.outputs[layer], conv.wide[layer], conv.window[layer], conv.area[layer]
-    top, batch = layer + 1 == conv.run.size, held.strange.shape[1]
-    to = np.int64(0) if top else batch * conv.inputs_at[layer + 1] + b * conv.size[layer + 1]
-    target = held.outputs if top else held.inputs
-    clear(held.seen, np.int64(0), wide)
-    which, homes = batch * conv.which_at[layer] + b * area * wide, conv.homes_at[layer]
-    for first in range(0, area * window, GROUP):
-        count = min(GROUP, area * window - first)
-        _sum_group(conv, held, layer, batch * conv.inputs_at[layer] + b * conv.size[layer], first, count)
-        for i in range(count // window):
-            p = first // window + i
-            for c in range(0, wide, _HALF):
-                args = (held.which, which + p * wide + c, held.sums, i * window * wide + c, wide)
-                more = (held.params, conv.biases_at[layer] + c, held.seen, c)
-                if window == 4:
-                    _pool(held.pooled, c, *args, *more)
-                else:
-                    _pool_one(held.pooled, c, *args, *more)
-            copy(target, to + conv.homes[homes + p], held.pooled, np.int64(0), outs)
+    apart()
+    s, batch = shape_of(conv, layer), held.strange.shape[1]
+    top = layer + 1 == len(conv.numbers)
+    target, to = held.outputs, np.int64(0)
+    if not top:
+        above = shape_of(conv, layer + 1)
+        target, to = held.inputs, batch * above.before + b * above.size
+    clear(held.seen, np.int64(0), s.wide)
+    which = batch * s.which + b * s.area * s.wide
+    for first in range(0, s.area * s.window, GROUP):
+        count = min(GROUP, s.area * s.window - first)
+        at, places = batch * s.before + b * s.size, conv.places[s.places + first :]
+        _sum_group(s, held.sums, held.inputs, at, places, held.kernels, count)
+        p = first // s.window
+        homes = conv.homes[s.homes + p :]
+        args = (held.which, which + p * s.wide, held.params, held.seen, target, to, homes)
+        _pool_group(s, count // s.window, held.sums, held.pooled, *args)
     if not top:
         if drop.on and drop.rates[layer] > _ZERO:
             _drop_inside(conv, held, layer, to, b, drop)
         strange = False
-        for c in range(outs):
+        for c in range(s.outputs):
             strange |= not abs(held.seen[c]) < np.inf
         held.strange[layer + 1, b] = strange
 
 
 @inner
-def _sum_group(conv: ConvNet, held: ConvWork, layer: Index, at: Index, first: Index, count: Index) -> None:
+def _sum_group(
+    s: ConvShape, sums: np.ndarray, inputs: np.ndarray, at: Index, places: np.ndarray, kernels: np.ndarray,
+    count: Index,
+) -> None:  # fmt: skip
     """The sums of a convolution at some positions, for all output channels."""
-    wide, places = conv.wide[layer], conv.places_at[layer] + first
-    rest = (conv.lines[layer], conv.line[layer], conv.run[layer])
-    for c in range(0, wide - _HALF, _LANES):
+    apart()
+    for c in range(0, s.wide - _HALF, _LANES):
         for i in range(0, count, _TALL):
-            into = (held.sums, i * wide + c, wide)
-            weights = (held.kernels, conv.kernels_at[layer] + c, wide)
-            _window(*into, held.inputs, at, conv.places, places + i, *weights, *rest)
-    if wide % _LANES:
-        c = wide - _HALF
+            into, weights = (sums, i * s.wide + c, s.wide), (kernels, s.kernels + c, s.wide)
+            _window(*into, inputs, at, places, i, *weights, s.lines, s.line, s.run)
+    if s.wide % _LANES:
+        c = s.wide - _HALF
         for i in range(0, count, _TALLER):
-            into = (held.sums, i * wide + c, wide)
-            weights = (held.kernels, conv.kernels_at[layer] + c, wide)
-            _window_half(*into, held.inputs, at, conv.places, places + i, *weights, *rest)
+            into, weights = (sums, i * s.wide + c, s.wide), (kernels, s.kernels + c, s.wide)
+            _window_half(*into, inputs, at, places, i, *weights, s.lines, s.line, s.run)
+
+
+@inner
+def _pool_group(
+    s: ConvShape, count: Index, sums: np.ndarray, pooled: np.ndarray, which: np.ndarray, at: Index,
+    params: np.ndarray, seen: np.ndarray, target: np.ndarray, to: Index, homes: np.ndarray,
+) -> None:  # fmt: skip
+    """Bias, ReLU and pool of these sums."""
+    apart()
+    for p in range(count):
+        for c in range(0, s.wide, _HALF):
+            args = (which, at + p * s.wide + c, sums, p * s.window * s.wide + c, s.wide, params, s.biases + c)
+            if s.window == 4:
+                _pool(pooled, c, *args, seen, c)
+            else:
+                _pool_one(pooled, c, *args, seen, c)
+        copy(target, to + homes[p], pooled, np.int64(0), s.outputs)
 
 
 @inner
 def _drop_inside(conv: ConvNet, held: ConvWork, layer: Index, at: Index, b: Index, drop: Dropping) -> None:
     """Dropout of a sample between convolutions. Random numbers lie channel by channel."""
-    outs, area, rate = conv.outputs[layer], conv.area[layer], drop.rates[layer]
-    noise, scale = _draw(held, drop, layer, outs * area, b), keep_scale(rate)
-    for p in range(area):
-        place = at + conv.homes[conv.homes_at[layer] + p]
-        for c in range(outs):
-            held.inputs[place + c] *= scale if noise[c * area + p] >= rate else _ZERO
+    s, rate = shape_of(conv, layer), drop.rates[layer]
+    noise, scale = _draw(held.noise, drop, layer, s.outputs * s.area, b), keep_scale(rate)
+    for p in range(s.area):
+        place = at + conv.homes[s.homes + p]
+        for c in range(s.outputs):
+            held.inputs[place + c] *= scale if noise[c * s.area + p] >= rate else _ZERO
 
 
 @inner
 def _flatten(
-    conv: ConvNet, held: ConvWork, values: np.ndarray, stride: Index, b: Index, drop: Dropping
+    conv: ConvNet, held: ConvWork, values: np.ndarray, at: Index, b: Index, drop: Dropping
 ) -> None:
     """Copy the last convolution's outputs to the first dense layer, channel by channel, with dropout."""
-    last = conv.run.size - 1
-    outs, area, rate = conv.outputs[last], conv.area[last], drop.rates[last]
-    for c in range(outs):
-        row = values[b * stride + c * area : b * stride + (c + 1) * area]
-        for p in range(area):
-            row[p] = held.outputs[p * outs + c]
-    if drop.on and rate > _ZERO:
-        noise, scale, row = _draw(held, drop, last, outs * area, b), keep_scale(rate), values[b * stride :]
-        for i in range(outs * area):
-            row[i] *= scale if noise[i] >= rate else _ZERO
+    apart()
+    last = len(conv.numbers) - 1
+    s = shape_of(conv, last)
+    for c in range(s.outputs):
+        row = values[at + c * s.area : at + (c + 1) * s.area]
+        for p in range(s.area):
+            row[p] = held.outputs[p * s.outputs + c]
+    if drop.on and drop.rates[last] > _ZERO:
+        _thin(values[at : at + s.outputs * s.area], held.noise, drop, last, b)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.jit import Flag, Index, inner
+from shoal.kernels.jit import Flag, Index, apart, inner
 from shoal.kernels.layout import clear, leave, zeros
 from shoal.kernels.plan import ConvLayer, ConvPlan
 
@@ -21,48 +21,42 @@ WIDE = 8  # channels of convolutions' outputs are
 GROUP = 48  # output positions that are computed before they are pooled: whole windows, and whole tiles
 
 
-class ConvNet(NamedTuple):
-    """Numbers of each convolution, [layers] each, and tables that all share."""
+class ConvShape(NamedTuple):
+    """The numbers of one convolution."""
 
-    inputs: np.ndarray  # channels
-    outputs: np.ndarray  # channels
-    wide: np.ndarray  # output channels, padded
-    lines: np.ndarray  # height of a kernel
-    run: np.ndarray  # its width times the input channels
-    padded: np.ndarray  # run, padded
-    line: np.ndarray  # distance of two lines of the input
-    area: np.ndarray  # output positions, after the pool
-    window: np.ndarray  # positions that each of them is the maximum of: 4 with a pool, otherwise 1
-    everywhere: np.ndarray  # positions of the convolution, also those that the pool leaves out
-    size: np.ndarray  # of a sample of the input, with its border and room for vectors that end behind it
-    places_at: np.ndarray  # where a layer's part of `places` starts
-    homes_at: np.ndarray  # where its part of `homes` starts
-    inputs_at: np.ndarray  # the sizes of the layers before
-    which_at: np.ndarray  # the outputs of the layers before, padded
-    weights_at: np.ndarray  # in the padded parameters
-    biases_at: np.ndarray
-    kernels_at: np.ndarray  # in `ConvWork.kernels`
+    inputs: Index  # channels
+    outputs: Index  # channels
+    wide: Index  # output channels, padded
+    lines: Index  # height of a kernel
+    run: Index  # its width times the input channels
+    padded: Index  # run, padded
+    line: Index  # distance of two lines of the input
+    area: Index  # output positions, after the pool
+    window: Index  # positions that each of them is the maximum of: 4 with a pool, otherwise 1
+    everywhere: Index  # positions of the convolution, also those that the pool leaves out
+    size: Index  # of a sample of the input, with its border and room for vectors that end behind it
+    places: Index  # where its part of `ConvNet.places` starts
+    homes: Index  # where its part of `ConvNet.homes` starts
+    before: Index  # the sizes of the layers before
+    which: Index  # the padded outputs of the layers before
+    weights: Index  # where they start in the padded parameters
+    biases: Index
+    kernels: Index  # where the weights start in `ConvWork.kernels`
+
+
+class ConvNet(NamedTuple):
+    """All convolutions, as kernels take them."""
+
+    numbers: np.ndarray  # [layers, fields of ConvShape]
     places: np.ndarray  # of every position, where in a sample its kernel starts; windows lie together
     homes: np.ndarray  # where an output goes in a sample of the next layer; first those of the pixels
     order: np.ndarray  # where each of the model's parameters lies in the padded ones
 
 
-FIELDS = 18  # of a ConvNet, before the tables
-
-
-class Tables(NamedTuple):
-    """A `ConvNet`, as kernels take it."""
-
-    numbers: np.ndarray  # [FIELDS, layers]
-    places: np.ndarray
-    homes: np.ndarray
-    order: np.ndarray
-
-
 @lru_cache(maxsize=16)
-def tables(plan: ConvPlan) -> Tables:
+def tables(plan: ConvPlan) -> ConvNet:
     """The tables of a plan."""
-    numbers = np.zeros((FIELDS, len(plan.convs)), np.int64)
+    numbers = np.zeros((len(plan.convs), len(ConvShape._fields)), np.int64)
     none = np.empty(0, np.int64)
     places, homes, order = [none], [_homes(layer.shape, layer) for layer in plan.convs[:1]], [none]
     inputs_at = which_at = params_at = kernels_at = 0
@@ -72,7 +66,7 @@ def tables(plan: ConvPlan) -> Tables:
         area, everywhere = layer.output[1] * layer.output[2], layer.sides[0] * layer.sides[1]
         size = _up((layer.shape[1] + 2 * layer.padding[0]) * line + RUN, RUN)
         bias_at = params_at + outs * lines * padded
-        numbers[:, i] = (
+        numbers[i] = ConvShape(
             ins, outs, wide, lines, run, padded, line, area, 4 if layer.pool else 1, everywhere, size,
             sum(map(len, places)), sum(map(len, homes)), inputs_at, which_at, params_at, bias_at, kernels_at,
         )  # fmt: skip
@@ -81,7 +75,7 @@ def tables(plan: ConvPlan) -> Tables:
         order += [params_at + _order(layer, padded), bias_at + np.arange(outs)]
         inputs_at, which_at = inputs_at + size, which_at + area * wide
         params_at, kernels_at = bias_at + _up(outs, RUN), kernels_at + _up(lines * run * wide, RUN)
-    return Tables(numbers, *(np.concatenate([none, *parts]) for parts in (places, homes, order)))
+    return ConvNet(numbers, *(np.concatenate([none, *parts]) for parts in (places, homes, order)))
 
 
 def _up(number: int, step: int) -> int:
@@ -119,11 +113,12 @@ def _order(layer: ConvLayer, padded: int) -> np.ndarray:
 
 
 @inner
-def make_conv_net(n: np.ndarray, places: np.ndarray, homes: np.ndarray, order: np.ndarray) -> ConvNet:
-    """The `ConvNet` of `Tables`."""
-    return ConvNet(
+def shape_of(conv: ConvNet, layer: Index) -> ConvShape:
+    """The numbers of a layer."""
+    n = conv.numbers[layer]
+    return ConvShape(
         n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15],
-        n[16], n[17], places, homes, order,
+        n[16], n[17],
     )  # fmt: skip
 
 
@@ -152,53 +147,58 @@ class ConvWork(NamedTuple):
 
 @inner
 def make_conv_work(
-    net: ConvNet, batch: Index, speed: Flag, origin: Flag, shift: Flag, widest: Index
+    conv: ConvNet, batch: Index, speed: Flag, origin: Flag, shift: Flag, widest: Index
 ) -> ConvWork:
     """Zeros of the right sizes. `widest` is the size of the widest dense layer."""
-    layers, none, most, result, entries = net.run.size, np.int64(0), np.int64(1), widest, np.int64(0)
+    apart()
+    layers, none, most, result, entries = len(conv.numbers), np.int64(0), np.int64(1), widest, np.int64(0)
     params, kernels, inputs, which = none, none, none, none
-    for i in range(layers):
-        params = net.biases_at[i] + (net.outputs[i] + RUN - 1) // RUN * RUN
-        kernels = net.kernels_at[i] + net.lines[i] * net.run[i] * net.wide[i]
-        inputs, which = net.inputs_at[i] + net.size[i], net.which_at[i] + net.area[i] * net.wide[i]
-        most, result = max(most, net.wide[i]), max(result, net.area[i] * net.wide[i])
-        entries = max(entries, net.everywhere[i], 4 * net.outputs[i])
+    for layer in range(layers):
+        s = shape_of(conv, layer)
+        params = s.biases + (s.outputs + RUN - 1) // RUN * RUN
+        kernels = s.kernels + s.lines * s.run * s.wide
+        inputs, which = s.before + s.size, s.which + s.area * s.wide
+        most, result = max(most, s.wide), max(result, s.area * s.wide)
+        entries = max(entries, s.everywhere, 4 * s.outputs)
     return ConvWork(
         zeros(params), zeros(params), zeros(params if speed else none), zeros(params if origin else none),
         zeros(params if shift else none), zeros(kernels), zeros(batch * inputs + RUN),
         np.zeros(batch * which, np.int32), np.zeros((layers, batch), np.bool_), zeros(inputs + RUN),
-        zeros(result), zeros(GROUP * most), zeros(most), zeros(result), zeros(most),
-        zeros(result + 2 * RUN), np.zeros(entries, np.int64), zeros(entries),
+        zeros(result), zeros(GROUP * most), zeros(most), zeros(result), zeros(most), zeros(result + 2 * RUN),
+        np.zeros(entries, np.int64), zeros(entries),
     )  # fmt: skip
 
 
 @inner
-def pack_conv(net: ConvNet, flat: np.ndarray, params: np.ndarray) -> None:
+def pack_conv(order: np.ndarray, flat: np.ndarray, params: np.ndarray) -> None:
     """Copy the convolutions' parameters into the padded layout; `flat` may have more behind them."""
+    apart()
     clear(params, np.int64(0), params.size)
-    for i in range(net.order.size):
-        params[net.order[i]] = flat[i]
+    for i in range(order.size):
+        params[order[i]] = flat[i]
 
 
 @inner
 def unpack_conv(
-    net: ConvNet, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray
+    order: np.ndarray, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray
 ) -> Flag:
     """The inverse of `pack_conv`; otherwise as `unpack`."""
-    count = net.order.size
+    apart()
+    count = order.size
     for i in range(count):
-        flat[i] = params[net.order[i]]
+        flat[i] = params[order[i]]
     return leave(flat[:count], origin[:count], flat[:count], change[:count])
 
 
 @inner
-def lay_kernels(net: ConvNet, work: ConvWork) -> None:
+def lay_kernels(conv: ConvNet, params: np.ndarray, kernels: np.ndarray) -> None:
     """Copy the parameters into the form in which the forward pass reads them."""
-    for i in range(net.run.size):
-        run, wide, padded, lines = net.run[i], net.wide[i], net.padded[i], net.lines[i]
-        for out in range(net.outputs[i]):
-            for line in range(lines):
-                at = net.weights_at[i] + (out * lines + line) * padded
-                row, place = work.params[at : at + run], net.kernels_at[i] + line * run * wide + out
-                for k in range(run):
-                    work.kernels[place + k * wide] = row[k]
+    apart()
+    for layer in range(len(conv.numbers)):
+        s = shape_of(conv, layer)
+        for out in range(s.outputs):
+            for line in range(s.lines):
+                at = s.weights + (out * s.lines + line) * s.padded
+                row, place = params[at : at + s.run], s.kernels + line * s.run * s.wide + out
+                for k in range(s.run):
+                    kernels[place + k * s.wide] = row[k]

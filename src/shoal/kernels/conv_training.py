@@ -18,13 +18,12 @@ from shoal.kernels.conv_layout import (
     ConvNet,
     ConvWork,
     lay_kernels,
-    make_conv_net,
     make_conv_work,
     pack_conv,
     tables,
     unpack_conv,
 )
-from shoal.kernels.jit import Flag, Index, given, inner, kernel
+from shoal.kernels.jit import Flag, Index, given, kernel, merged
 from shoal.kernels.layout import Net, Workspace, make_net, make_work, pack, unpack
 from shoal.kernels.passes import StepRule, backward, descend
 from shoal.kernels.plan import ConvPlan
@@ -43,27 +42,27 @@ class ConvBody(NamedTuple):
     scales: np.ndarray  # of dropout, as `backward` takes them
 
 
-@inner
+@merged
 def _begin(
     body: ConvBody, net: Net, work: Workspace, client: Index, origin: np.ndarray, shift: np.ndarray
 ) -> None:
     body.own[0], body.own[1] = body.words[client, 0], body.words[client, 1]
-    pack_conv(body.net, origin, body.work.params)
+    pack_conv(body.net.order, origin, body.work.params)
     if body.work.origin.size:
-        pack_conv(body.net, origin, body.work.origin)
+        pack_conv(body.net.order, origin, body.work.origin)
     if body.work.shift.size:
-        pack_conv(body.net, shift, body.work.shift)
-    lay_kernels(body.net, body.work)
+        pack_conv(body.net.order, shift, body.work.shift)
+    lay_kernels(body.net, body.work.params, body.work.kernels)
     pack(net, origin[body.net.order.size :], work.params)
 
 
-@inner
+@merged
 def _dropping(body: ConvBody, step: Index) -> Dropping:
     first, second = step_key(body.own, max(step, 0))
     return Dropping(step >= 0, first, second, body.rates, body.names)
 
 
-@inner
+@merged
 def conv_ahead(
     body: ConvBody, net: Net, work: Workspace, x: np.ndarray, rows: np.ndarray, step: Index
 ) -> None:
@@ -71,7 +70,7 @@ def conv_ahead(
     conv_forward(body.net, body.work, net, work, x, rows, _dropping(body, step))
 
 
-@inner
+@merged
 def _back(
     body: ConvBody, net: Net, work: Workspace, batch: Index, last: Index, rule: StepRule, fresh: Flag,
     origin: np.ndarray, shift: np.ndarray, step: Index,
@@ -81,24 +80,24 @@ def _back(
     if own:
         conv_backward(body.net, held, net, work, batch, _dropping(body, step))
         descend(held.params, held.gradient, held.speed, rule, fresh, held.origin, held.shift)
-        lay_kernels(body.net, held)
+        lay_kernels(body.net, held.params, held.kernels)
 
 
-@inner
+@merged
 def _end(
     body: ConvBody, net: Net, work: Workspace, origin: np.ndarray, out: np.ndarray, change: np.ndarray
 ) -> Flag:
     own = body.net.order.size
-    sound = unpack_conv(body.net, body.work.params, origin, out, change)
+    sound = unpack_conv(body.net.order, body.work.params, origin, out, change)
     return sound & unpack(net, work.params, origin[own:], out[own:], change[own:])
 
 
-@inner
+@merged
 def make_body(
     conv: ConvNet, held: ConvWork, words: np.ndarray, rates: np.ndarray, names: np.ndarray
 ) -> ConvBody:
     """The body of a network, with its dropout."""
-    own, layers = np.zeros(2, np.uint64), conv.run.size
+    own, layers = np.zeros(2, np.uint64), len(conv.numbers)
     drop = Dropping(True, own[0], own[1], rates, names)
     skip = max(layers - 1, 0)  # the first dense layer's input is the last convolution's output
     scales = np.ones(rates.size - skip, np.float32)
@@ -133,7 +132,7 @@ def _train(
     batch, bad = largest_batch(clients, first, last)
     if bad:
         return bad  # type: ignore[return-value]
-    net, conv = make_net(sizes, batch), make_conv_net(numbers, places, homes, order)
+    net, conv = make_net(sizes, batch), ConvNet(numbers, places, homes, order)
     work = make_work(net, batch, momentum != 0.0)
     held = make_conv_work(conv, batch, momentum != 0.0, mu != 0.0, shift.shape[0] > 0, sizes.max())
     body = make_body(conv, held, words, rates, names)

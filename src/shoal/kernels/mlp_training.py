@@ -13,21 +13,21 @@ from collections.abc import Callable
 import numpy as np
 from numba import int64
 
-from shoal.kernels.jit import Flag, Index, given, inner, kernel
+from shoal.kernels.jit import Flag, Index, given, kernel, merged
 from shoal.kernels.layout import Net, Workspace, copy, make_net, make_work, pack, unpack
 from shoal.kernels.passes import StepRule, backward, forward
 from shoal.kernels.plan import DensePlan
 from shoal.kernels.training_loop import CLIENTS, Clients, largest_batch, make_loop
 
 
-@inner
+@merged
 def _begin(
     scales: np.ndarray, net: Net, work: Workspace, client: Index, origin: np.ndarray, shift: np.ndarray
 ) -> None:
     pack(net, origin, work.params)
 
 
-@inner
+@merged
 def mlp_ahead(
     scales: np.ndarray, net: Net, work: Workspace, x: np.ndarray, rows: np.ndarray, step: Index
 ) -> None:
@@ -37,7 +37,7 @@ def mlp_ahead(
     forward(net, work, rows.size)
 
 
-@inner
+@merged
 def _back(
     scales: np.ndarray, net: Net, work: Workspace, batch: Index, last: Index, rule: StepRule, fresh: Flag,
     origin: np.ndarray, shift: np.ndarray, step: Index,
@@ -45,7 +45,7 @@ def _back(
     backward(net, work, batch, last, rule, fresh, origin, shift, scales)
 
 
-@inner
+@merged
 def _end(
     scales: np.ndarray, net: Net, work: Workspace, origin: np.ndarray, out: np.ndarray, change: np.ndarray
 ) -> Flag:

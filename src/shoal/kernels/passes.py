@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.jit import Flag, Index, Real, inner
+from shoal.kernels.jit import Flag, Index, Real, apart, inner
 from shoal.kernels.layout import BAND, Net, Workspace, clear
 from shoal.kernels.tiles import LANES, TALL, make_dot, make_outer
 
@@ -94,6 +94,7 @@ def _dots(
     batch: Index,
 ) -> None:  # fmt: skip
     """y[b, o] = sum_i w[o, i] * x[b, i]."""
+    apart()
     o = 0
     while o + TALL <= out:
         _dots_tall(y, yo + o, ys, w, wo + o * ws, ws, x, xo, batch)
@@ -115,6 +116,7 @@ def forward(net: Net, work: Workspace, batch: Index) -> None:
 @inner
 def forward_layer(net: Net, work: Workspace, layer: Index, first: Index, batch: Index) -> None:
     """Compute the outputs of a layer for `batch` rows of its input, starting at the row `first`."""
+    apart()
     out, wide, ys = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
     xo, yo = net.values[layer] + first * wide, net.values[layer + 1] + first * ys
     for b in range(0, batch, _CHUNK):
@@ -140,6 +142,7 @@ def _accumulate(
     n: Index, scale: Real,
 ) -> None:  # fmt: skip
     """y[r, i] += scale * sum_{k < n} a[r, k] * x[k, i], with rows of `wide` numbers in y and x."""
+    apart()
     for k in range(0, n, _CHUNK):
         at, xk, count, r = ao + k * ak, xo + k * wide, min(_CHUNK, n - k), 0
         while r + 2 * TALL <= rows:
@@ -252,6 +255,7 @@ def descend(
     shift: np.ndarray,
 ) -> None:  # fmt: skip
     """One step for the parameters w with the gradients g, as in torch's SGD. Only what is needed is read."""
+    apart()
     count = w.size
     if rule.mu != _ZERO:
         for i in range(count):

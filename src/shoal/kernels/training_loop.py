@@ -13,7 +13,7 @@ import numpy as np
 from numba import boolean, float32, float64, int64
 
 from shoal.kernels.distillation import agree, follow, make_soften
-from shoal.kernels.jit import Flag, Index, given, inner
+from shoal.kernels.jit import Flag, Index, given, inner, merged
 from shoal.kernels.layout import Net, Workspace, copy
 from shoal.kernels.losses import batch_loss
 from shoal.kernels.passes import StepRule, forward_layer
@@ -89,7 +89,7 @@ def make_loop(
     """
     soften = make_soften(ahead)
 
-    @inner
+    @merged
     def train_clients(
         c: Clients, first: Index, last: Index, net: Net, work: Workspace, body: Any
     ) -> None:
@@ -111,8 +111,8 @@ def make_loop(
                 ahead(body, net, work, c.x, rows, step - start)
                 total += _losses(c, net, work, rows, known[c.step_ptr[step] - c.step_ptr[start] :])
                 more = _features(c, net, work, rows, step)
-                args = (rule, step == start, origin, extra, step - start)
-                back(body, net, work, rows.size, rows.size + more, *args)
+                n, at = rows.size, step - start
+                back(body, net, work, n, n + more, rule, at == 0, origin, extra, at)
             c.sound[client] = end(body, net, work, origin, c.out[client], c.change[client])
             c.losses[client] = total / max(stop - start, 1)
 
