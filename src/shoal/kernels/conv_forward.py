@@ -90,11 +90,18 @@ def _enter(conv: ConvNet, held: ConvWork, image: np.ndarray, b: Index) -> None:
     apart()
     s = shape_of(conv, np.int64(0))
     pixels, inputs, strange = s.homes, held.inputs[b * s.size :], False
-    for channel in range(s.inputs):
-        plane = image[channel * pixels : (channel + 1) * pixels]
+    if s.inputs == 3:
+        red, green, blue = image[:pixels], image[pixels : 2 * pixels], image[2 * pixels :]
         for i in range(pixels):
-            inputs[conv.homes[i] + channel] = plane[i]
-            strange |= not abs(plane[i]) < np.inf
+            home = conv.homes[i]
+            inputs[home], inputs[home + 1], inputs[home + 2] = red[i], green[i], blue[i]
+    else:
+        for channel in range(s.inputs):
+            plane = image[channel * pixels : (channel + 1) * pixels]
+            for i in range(pixels):
+                inputs[conv.homes[i] + channel] = plane[i]
+    for i in range(image.size):
+        strange |= not abs(image[i]) < np.inf
     held.strange[0, b] = strange
 
 
@@ -117,7 +124,7 @@ def _convolve(conv: ConvNet, held: ConvWork, layer: Index, b: Index, drop: Dropp
         p = first // s.window
         homes = conv.homes[s.homes + p :]
         args = (held.which, which + p * s.wide, held.params, held.seen, target, to, homes)
-        _pool_group(s, count // s.window, held.sums, held.pooled, *args)
+        _pool_group(s, count // s.window, held.sums, *args)
     if not top:
         if drop.on and drop.rates[layer] > _ZERO:
             _drop_inside(conv, held, layer, to, b, drop)
@@ -147,19 +154,23 @@ def _sum_group(
 
 @inner
 def _pool_group(
-    s: ConvShape, count: Index, sums: np.ndarray, pooled: np.ndarray, which: np.ndarray, at: Index,
-    params: np.ndarray, seen: np.ndarray, target: np.ndarray, to: Index, homes: np.ndarray,
+    s: ConvShape, count: Index, sums: np.ndarray, which: np.ndarray, at: Index, params: np.ndarray,
+    seen: np.ndarray, target: np.ndarray, to: Index, homes: np.ndarray,
 ) -> None:  # fmt: skip
-    """Bias, ReLU and pool of these sums."""
+    """Bias, ReLU and pool of these sums.
+
+    The last vector may end behind a position's own channels. It is 0 there, and what comes next is a border, or
+    written later: the last channels come first.
+    """
     apart()
-    for p in range(count):
-        for c in range(0, s.wide, _HALF):
-            args = (which, at + p * s.wide + c, sums, p * s.window * s.wide + c, s.wide, params, s.biases + c)
-            if s.window == 4:
-                _pool(pooled, c, *args, seen, c)
-            else:
-                _pool_one(pooled, c, *args, seen, c)
-        copy(target, to + homes[p], pooled, np.int64(0), s.outputs)
+    none = np.int64(0)
+    for c in range(s.wide - _HALF, -1, -_HALF):
+        into, source = (target, to + c, homes, none, which, at + c), (sums, c, s.wide)
+        rest = (params, s.biases + c, seen, c, s.outputs - c, count)
+        if s.window == 4:
+            _pool(*into, *source, *rest)
+        else:
+            _pool_one(*into, *source, *rest)
 
 
 @inner

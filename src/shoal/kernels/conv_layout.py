@@ -135,10 +135,10 @@ class ConvWork(NamedTuple):
     which: np.ndarray  # int32: the position of each maximum in its window
     strange: np.ndarray  # [layers, samples] bool: whether an input is not finite
     slopes: np.ndarray  # the gradients of the activations of one sample
-    passing: np.ndarray  # those of a layer's output that pass through its ReLU
+    passing: np.ndarray  # those of a layer's output that pass through its ReLU, [area, wide]
     sums: np.ndarray  # of a group of positions
-    pooled: np.ndarray  # of one position
     outputs: np.ndarray  # of the last convolution, for one sample
+    top: np.ndarray  # their gradients
     seen: np.ndarray  # the sum over positions of each output channel
     noise: np.ndarray  # for one sample and layer
     places: np.ndarray  # int64: lists for `make_gather`
@@ -164,7 +164,8 @@ def make_conv_work(
         zeros(params), zeros(params), zeros(params if speed else none), zeros(params if origin else none),
         zeros(params if shift else none), zeros(kernels), zeros(batch * inputs + RUN),
         np.zeros(batch * which, np.int32), np.zeros((layers, batch), np.bool_), zeros(inputs + RUN),
-        zeros(result), zeros(GROUP * most), zeros(most), zeros(result), zeros(most), zeros(result + 2 * RUN),
+        zeros(result), zeros(GROUP * most), zeros(result + RUN), zeros(result + RUN), zeros(most),
+        zeros(result + 2 * RUN),
         np.zeros(entries, np.int64), zeros(entries),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 
 from shoal.kernels.jit import emitted
-from shoal.kernels.vectors import INDEX, Loop, load, spread, start, store, zeros
+from shoal.kernels.vectors import INDEX, Loop, first_lanes, load, spread, start, store, zeros
 
 
 def make_window(rows: int, lanes: int) -> Callable[..., None]:
@@ -32,12 +32,11 @@ def make_window(rows: int, lanes: int) -> Callable[..., None]:
         zs, ws, lines, line, n = args[2], args[9], args[10], args[11], args[12]
         offsets = [builder.load(builder.gep(places, [INDEX(r)])) for r in range(rows)]
         positions = [builder.gep(a, [offset]) for offset in offsets]
-        with Loop(builder, lines, 1, zeros(rows, lanes)) as outer:
-            skip, done = builder.mul(outer.at, line), builder.mul(outer.at, n)
-            here = [builder.gep(position, [skip]) for position in positions]
-            weights = builder.gep(w, [builder.mul(done, ws)])
-            with Loop(builder, n, 1, outer.sums) as inner:
-                part = load(builder, builder.gep(weights, [builder.mul(inner.at, ws)]), lanes)
+        walks = [(w, builder.mul(n, ws)), *((position, line) for position in positions)]
+        with Loop(builder, lines, 1, zeros(rows, lanes), walks) as outer:
+            weights, *here = outer.walks
+            with Loop(builder, n, 1, outer.sums, [(weights, ws)]) as inner:
+                part = load(builder, inner.walks[0], lanes)
                 for r, place in enumerate(here):
                     inner.add(r, spread(builder, builder.load(builder.gep(place, [inner.at])), lanes), part)
             outer.sums = inner.sums
@@ -97,36 +96,47 @@ def make_gather(rows: int, lanes: int) -> Callable[..., None]:
 def make_pool(positions: int, lanes: int) -> Callable[..., None]:
     """Code for bias, ReLU and the maximum over some positions, for `lanes` channels.
 
-    pool(y, yo, which, wo, z, zo, zs, bias, bo, seen, so): for i < lanes
-    y[yo + i] = relu(bias[bo + i] + max_p z[zo + p*zs + i]), which[wo + i] = the first p of the maximum,
-    seen[so + i] += y[yo + i]. As in torch, nan is the largest number and stays nan.
+    pool(y, yo, homes, ho, which, wo, z, zo, zs, bias, bo, seen, so, own, n): for p < n, i < lanes
+    y[yo + homes[ho + p] + i] = relu(bias[bo + i] + max_q z[zo + (p*positions + q)*zs + i]), and 0 for i >= own,
+    which[wo + p*zs + i] = the first q of the maximum, seen[so + i] += all of y. As in torch, nan is larger than
+    any number and stays nan.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        y, which, z, bias, seen = (start(context, builder, signature, args, at) for at in (0, 2, 4, 7, 9))
-        codes = ir.VectorType(ir.IntType(32), lanes)
-        best, code = load(builder, z, lanes), ir.Constant(codes, [0] * lanes)
-        for p in range(1, positions):
-            value = load(builder, builder.gep(z, [builder.mul(args[6], INDEX(p))]), lanes)
-            strange = builder.fcmp_unordered("uno", value, value)
-            better = builder.or_(builder.fcmp_ordered(">", value, best), strange)
-            best = builder.select(better, value, best)
-            code = builder.select(better, ir.Constant(codes, [p] * lanes), code)
-        total = builder.fadd(best, load(builder, bias, lanes))
-        nothing = zeros(1, lanes)[0]
-        result = builder.select(builder.fcmp_ordered("<=", total, nothing), nothing, total)
-        store(builder, result, y)
-        store(builder, code, which)
-        store(builder, builder.fadd(load(builder, seen, lanes), result), seen)
+        y, homes, which, z, bias, seen = (
+            start(context, builder, signature, args, at) for at in (0, 2, 4, 6, 9, 11)
+        )
+        zs, own, n = args[8], args[13], args[14]
+        codes, nothing = ir.VectorType(ir.IntType(32), lanes), zeros(1, lanes)[0]
+        bias, inside = load(builder, bias, lanes), first_lanes(builder, own, lanes)
+        walks = [(z, builder.mul(zs, INDEX(positions))), (which, zs)]
+        with Loop(builder, n, 1, [load(builder, seen, lanes)], walks) as loop:
+            best, code = load(builder, loop.walks[0], lanes), ir.Constant(codes, [0] * lanes)
+            for q in range(1, positions):
+                place = builder.gep(loop.walks[0], [builder.mul(zs, INDEX(q))])
+                value = load(builder, place, lanes)
+                strange = builder.fcmp_unordered("uno", value, value)
+                better = builder.or_(builder.fcmp_ordered(">", value, best), strange)
+                best = builder.select(better, value, best)
+                code = builder.select(better, ir.Constant(codes, [q] * lanes), code)
+            total = builder.fadd(best, bias)
+            result = builder.select(builder.fcmp_ordered("<=", total, nothing), nothing, total)
+            result = builder.select(inside, result, nothing)
+            home = builder.load(builder.gep(homes, [loop.at]))
+            store(builder, result, builder.gep(y, [home]))
+            store(builder, code, loop.walks[1])
+            loop.sums[0] = builder.fadd(loop.sums[0], result)
+        store(builder, loop.sums[0], seen)
         return context.get_dummy_value()
 
     def pool(
         typing: Any,
-        y: Any, yo: Any, which: Any, wo: Any,
+        y: Any, yo: Any, homes: Any, ho: Any, which: Any, wo: Any,
         z: Any, zo: Any, zs: Any,
         bias: Any, bo: Any, seen: Any, so: Any,
+        own: Any, n: Any,
     ) -> Any:  # fmt: skip
         i = types.int64
-        return types.void(y, i, which, i, z, i, i, bias, i, seen, i), emit
+        return types.void(y, i, homes, i, which, i, z, i, i, bias, i, seen, i, i, i), emit
 
     return emitted(pool)

@@ -19,20 +19,32 @@ def vector(lanes: int) -> ir.VectorType:
 class Loop:
     """A counted loop with at least one iteration, and vector sums that stay in registers.
 
-    Loops may be nested: the inner one starts from the outer one's `sums`, which then take its own.
+    Loops may be nested: the inner one begins with the outer one's `sums`, which then take its own. Pointers
+    of `walks` go ahead by their stride in every iteration. LLVM is told not to unroll the loop: for strides
+    that it does not know it gives each access a register of its own, and runs out of them.
     """
 
     def __init__(
-        self, builder: ir.IRBuilder, end: ir.Value, step: int, begin: Sequence[ir.Value]
+        self,
+        builder: ir.IRBuilder,
+        end: ir.Value,
+        step: int,
+        begin: Sequence[ir.Value],
+        walks: Sequence[tuple[ir.Value, ir.Value]] = (),
     ) -> None:
-        self._builder, self._end, self._step, self._begin = builder, end, step, begin
+        self._builder, self._end, self._step = builder, end, step
         self._before, self._body = builder.block, builder.append_basic_block("tile")
         builder.branch(self._body)
         builder.position_at_end(self._body)
-        self.at = builder.phi(INDEX)
-        self.at.add_incoming(INDEX(0), self._before)
-        self._phis = [builder.phi(value.type) for value in begin]
+        self.at = self._phi(INDEX(0))
+        self._phis, self._strides = [self._phi(value) for value in begin], [stride for _, stride in walks]
         self.sums: list[ir.Value] = list(self._phis)
+        self.walks = [self._phi(pointer) for pointer, _ in walks]
+
+    def _phi(self, first: ir.Value) -> ir.PhiInstr:
+        phi = self._builder.phi(first.type)
+        phi.add_incoming(first, self._before)
+        return phi
 
     def __enter__(self) -> Loop:
         return self
@@ -44,13 +56,22 @@ class Loop:
     def __exit__(self, *_: object) -> None:
         builder = self._builder
         following = builder.add(self.at, INDEX(self._step))
-        self.at.add_incoming(following, builder.block)
-        for phi, first, total in zip(self._phis, self._begin, self.sums, strict=True):
-            phi.add_incoming(first, self._before)
-            phi.add_incoming(total, builder.block)
+        ahead = [builder.gep(walk, [stride]) for walk, stride in zip(self.walks, self._strides, strict=True)]
+        phis = [self.at, *self._phis, *self.walks]
+        for phi, value in zip(phis, [following, *self.sums, *ahead], strict=True):
+            phi.add_incoming(value, builder.block)
         after = builder.append_basic_block("after")
-        builder.cbranch(builder.icmp_signed("<", following, self._end), self._body, after)
+        branch = builder.cbranch(builder.icmp_signed("<", following, self._end), self._body, after)
+        branch.set_metadata("llvm.loop", _as_it_is(builder.module))
         builder.position_at_end(after)
+
+
+def _as_it_is(module: ir.Module) -> ir.MDValue:
+    """What tells LLVM not to unroll a loop: a node whose first operand is itself, as it wants it."""
+    never = module.add_metadata(["llvm.loop.unroll.disable"])
+    node = module.add_metadata([never, INDEX(len(module.metadata))])  # a number, so that no two are the same
+    node.operands = (node, never)
+    return node
 
 
 def zeros(count: int, lanes: int) -> list[ir.Value]:
@@ -91,3 +112,11 @@ def fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Valu
     name = f"llvm.fma.v{kind.count}f32"
     function = module.globals.get(name) or ir.Function(module, ir.FunctionType(kind, [kind] * 3), name)
     return builder.call(function, [a, b, c])
+
+
+def first_lanes(builder: ir.IRBuilder, count: ir.Value, lanes: int) -> ir.Value:
+    """Of each lane whether it is one of the first `count`."""
+    numbers = ir.VectorType(INDEX, lanes)
+    given = builder.insert_element(ir.Constant(numbers, ir.Undefined), count, _LANE(0))
+    given = shuffle(builder, given, ir.Constant(numbers, ir.Undefined), [0] * lanes)
+    return builder.icmp_signed("<", ir.Constant(numbers, list(range(lanes))), given)
