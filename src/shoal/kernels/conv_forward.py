@@ -14,7 +14,10 @@ from shoal.kernels.passes import forward_layer
 from shoal.kernels.philox import FOLD_INT, FOLD_TEXT, coarse, fold_one
 
 _LANES, _HALF = 16, 8  # output channels of a tile
-_TALL, _TALLER = 6, 8  # positions of a tile of 16 channels, and of 8: 12 and 8 of AVX2's 16 registers are sums
+_TALL, _TALLER = (
+    6,
+    8,
+)  # positions of a tile of 16 channels, and of 8: 12 and 8 of AVX2's 16 registers are sums
 _window, _window_half = make_window(_TALL, _LANES), make_window(_TALLER, _HALF)
 _pool, _pool_one = make_pool(4, _HALF), make_pool(1, _HALF)
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -79,7 +82,11 @@ def conv_forward(
 def _thin(row: np.ndarray, space: np.ndarray, drop: Dropping, hidden: Index, b: Index) -> None:
     """Dropout of a sample's activations."""
     apart()
-    noise, rate, scale = _draw(space, drop, hidden, row.size, b), drop.rates[hidden], keep_scale(drop.rates[hidden])
+    noise, rate, scale = (
+        _draw(space, drop, hidden, row.size, b),
+        drop.rates[hidden],
+        keep_scale(drop.rates[hidden]),
+    )
     for i in range(row.size):
         row[i] *= scale if noise[i] >= rate else _ZERO
 
@@ -185,9 +192,7 @@ def _drop_inside(conv: ConvNet, held: ConvWork, layer: Index, at: Index, b: Inde
 
 
 @inner
-def _flatten(
-    conv: ConvNet, held: ConvWork, values: np.ndarray, at: Index, b: Index, drop: Dropping
-) -> None:
+def _flatten(conv: ConvNet, held: ConvWork, values: np.ndarray, at: Index, b: Index, drop: Dropping) -> None:
     """Copy the last convolution's outputs to the first dense layer, channel by channel, with dropout."""
     apart()
     last = len(conv.numbers) - 1

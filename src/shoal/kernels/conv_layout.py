@@ -61,7 +61,12 @@ def tables(plan: ConvPlan) -> ConvNet:
     places, homes, order = [none], [_homes(layer.shape, layer) for layer in plan.convs[:1]], [none]
     inputs_at = which_at = params_at = kernels_at = 0
     for i, layer in enumerate(plan.convs):
-        ins, outs, lines, run = layer.shape[0], layer.channels, layer.kernel[0], layer.kernel[1] * layer.shape[0]
+        ins, outs, lines, run = (
+            layer.shape[0],
+            layer.channels,
+            layer.kernel[0],
+            layer.kernel[1] * layer.shape[0],
+        )
         wide, padded, line = _up(outs, WIDE), _up(run, RUN), (layer.shape[2] + 2 * layer.padding[1]) * ins
         area, everywhere = layer.output[1] * layer.output[2], layer.sides[0] * layer.sides[1]
         size = _up((layer.shape[1] + 2 * layer.padding[0]) * line + RUN, RUN)

@@ -140,11 +140,12 @@ def _train(
     return 0
 
 
-def conv_kernel(
-    plan: ConvPlan, words: np.ndarray, names: np.ndarray
-) -> Callable[[int, int, Clients], int]:
+def conv_kernel(plan: ConvPlan, words: np.ndarray, names: np.ndarray) -> Callable[[int, int, Clients], int]:
     """Trains some clients of a network; for what it returns see `_train`."""
-    sizes, rates = np.array(plan.dense.sizes, np.int64), np.array([drop.rate for drop in plan.drops], np.float32)
+    sizes, rates = (
+        np.array(plan.dense.sizes, np.int64),
+        np.array([drop.rate for drop in plan.drops], np.float32),
+    )
     own = tables(plan)
 
     def some(first: int, last: int, clients: Clients) -> int:

@@ -95,7 +95,7 @@ def emitted(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-@intrinsic
+@emitted
 def apart(typing: Any) -> Any:
     """Called by a function that is to be compiled by itself, and not as a part of each caller.
 

@@ -107,8 +107,6 @@ def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
             pairs, lanes = list(zip(vectors[::2], vectors[1::2])), 2 * LANES
         low = [lane for lane in range(lanes) if lane % width < width // 2]
         high = [lane + width // 2 for lane in low]
-        vectors = [
-            builder.fadd(shuffle(builder, a, b, low), shuffle(builder, a, b, high)) for a, b in pairs
-        ]
+        vectors = [builder.fadd(shuffle(builder, a, b, low), shuffle(builder, a, b, high)) for a, b in pairs]
         width //= 2
     return vectors[0]

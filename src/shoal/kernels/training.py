@@ -149,7 +149,7 @@ def _check_all(plan: Plan, given: Clients, samples: int) -> None:
     _check("losses", given.losses, (clients,))
     _check("shift", given.shift, (clients, plan.params) if len(given.shift) else (0, 0))
     _check_pointers("client_ptr", given.client_ptr, clients, steps)
-    _check_pointers("step_ptr", given.step_ptr, steps, len(given.index))
+    _check_pointers("step_ptr", given.step_ptr, steps, len(given.rows))
     if len(given.feature_ptr):
         _check("features", given.features, (len(given.classes), dense.sizes[-2]))
         _check("learned", given.learned, (dense.sizes[-1],))

@@ -22,7 +22,7 @@ from shoal.kernels.passes import StepRule, forward_layer
 CLIENTS = (
     int64, given(float32, 2), float32[:, ::1], float32[:, ::1],  # loss, start, out, change
     given(float32, 2), given(int64, 1), given(float32, 1),  # x, labels, targets
-    given(int64, 1), given(int64, 1), given(int64, 1),  # index, step_ptr, client_ptr
+    given(int64, 1), given(int64, 1), given(int64, 1),  # rows, step_ptr, client_ptr
     given(float32, 1), float64, float64, float64, given(float32, 2),  # lr, momentum, decay, mu, shift
     float64, float64,  # beta, tau
     given(float32, 2), given(int64, 1), given(int64, 1), given(boolean, 1),  # features and their classes
@@ -41,7 +41,7 @@ class Clients(NamedTuple):
     x: np.ndarray
     labels: np.ndarray
     targets: np.ndarray
-    index: np.ndarray
+    rows: np.ndarray
     step_ptr: np.ndarray
     client_ptr: np.ndarray
     lr: np.ndarray
@@ -69,7 +69,7 @@ def largest_batch(clients: Clients, first: Index, last: Index) -> tuple[Index, I
         begin, end = clients.step_ptr[step], clients.step_ptr[step + 1]
         more = clients.feature_ptr[step + 1] - clients.feature_ptr[step] if generated else np.int64(0)
         batch = max(batch, end - begin + more)
-        for row in clients.index[begin:end]:
+        for row in clients.rows[begin:end]:
             if not 0 <= row < clients.x.shape[0]:
                 return batch, step + 1
         if begin == end:
@@ -78,7 +78,10 @@ def largest_batch(clients: Clients, first: Index, last: Index) -> tuple[Index, I
 
 
 def make_loop(
-    begin: Callable[..., None], ahead: Callable[..., None], back: Callable[..., None], end: Callable[..., Flag]
+    begin: Callable[..., None],
+    ahead: Callable[..., None],
+    back: Callable[..., None],
+    end: Callable[..., Flag],
 ) -> Callable[..., None]:
     """The loop for a kind of network, whose layers before the dense ones are its `body`.
 
@@ -90,9 +93,7 @@ def make_loop(
     soften = make_soften(ahead)
 
     @merged
-    def train_clients(
-        c: Clients, first: Index, last: Index, net: Net, work: Workspace, body: Any
-    ) -> None:
+    def train_clients(c: Clients, first: Index, last: Index, net: Net, work: Workspace, body: Any) -> None:
         known = np.empty((0, 0), np.float32)
         for client in range(first, last):
             origin = c.start[client if c.start.shape[0] > 1 else 0]
@@ -103,11 +104,11 @@ def make_loop(
             begin(body, net, work, client, origin, extra)
             start, stop = c.client_ptr[client], c.client_ptr[client + 1]
             if c.beta != 0.0:
-                rows = c.index[c.step_ptr[start] : c.step_ptr[stop]]
+                rows = c.rows[c.step_ptr[start] : c.step_ptr[stop]]
                 known = soften(body, net, work, c.x, c.labels, rows, c.tau)
             total = 0.0
             for step in range(start, stop):
-                rows = c.index[c.step_ptr[step] : c.step_ptr[step + 1]]
+                rows = c.rows[c.step_ptr[step] : c.step_ptr[step + 1]]
                 ahead(body, net, work, c.x, rows, step - start)
                 total += _losses(c, net, work, rows, known[c.step_ptr[step] - c.step_ptr[start] :])
                 more = _features(c, net, work, rows, step)
