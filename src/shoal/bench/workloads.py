@@ -151,10 +151,10 @@ _ALL = (
     ),
     Workload(
         "lenet-cifar",
-        "LeNet on CIFAR-10: 100 clients of 500, 10 a round, batch 50, 5 epochs, momentum (FedQP's setting)",
+        "LeNet, as FedQP trains it: 100 clients of 500 images 3x32x32, 10 a round, batch 50, 5 epochs, momentum",
         _fedavg(
-            {"dataset": "cifar10", "model": "lenet"},
-            {"kind": "iid", "clients": 100},
+            {"dataset": _NOISE, "model": "lenet"},
+            {"kind": "synthetic", "clients": 100, "samples": 500},
             10,
             {"batch": 50, "epochs": 5, "lr": 0.01, "momentum": 0.5},
         ),
