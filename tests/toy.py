@@ -72,7 +72,9 @@ def stripes() -> Dataset:
     """Small images of four kinds of stripes, with noise."""
     rng = KEY.fold("stripes").numpy()
     y, at = rng.integers(4, size=480), np.arange(8)
-    kinds = np.stack([(at[:, None] + 0 * at) % 2, (at[:, None] + at) % 3, (0 * at[:, None] + at) % 2, at[:, None] * at % 4])
+    kinds = np.stack(
+        [(at[:, None] + 0 * at) % 2, (at[:, None] + at) % 3, (0 * at[:, None] + at) % 2, at[:, None] * at % 4]
+    )
     x = (kinds[y, None] + rng.normal(size=(480, 1, 8, 8))).astype(np.float32)
     values, labels = torch.from_numpy(x), torch.from_numpy(y)
     return Dataset("stripes", values[:320], labels[:320], values[320:], labels[320:], classes=4)

@@ -131,8 +131,12 @@ def test_a_gradient_is_that_of_autograd(name, batch):
 def test_random_networks(seed):
     rng = np.random.default_rng(seed)
     shape = (int(rng.integers(1, 5)), int(rng.integers(14, 22)), int(rng.integers(14, 22)))
-    layers = [(int(rng.integers(1, 65)), int(rng.choice([1, 3, 5, 7])), int(rng.integers(3)), rng.random() < 0.5)]
-    layers += [(int(rng.integers(1, 33)), int(rng.choice([1, 3, 5])), int(rng.integers(3)), rng.random() < 0.5)]
+    layers = [
+        (int(rng.integers(1, 65)), int(rng.choice([1, 3, 5, 7])), int(rng.integers(3)), rng.random() < 0.5)
+    ]
+    layers += [
+        (int(rng.integers(1, 33)), int(rng.choice([1, 3, 5])), int(rng.integers(3)), rng.random() < 0.5)
+    ]
     check(network(chain(shape, *layers), shape, seed), [int(rng.integers(1, 33))], lr=1.0)
 
 

@@ -151,7 +151,7 @@ _ALL = (
     ),
     Workload(
         "lenet-cifar",
-        "LeNet, as FedQP trains it: 100 clients of 500 images 3x32x32, 10 a round, batch 50, 5 epochs, momentum",
+        "LeNet as FedQP trains it: 100 clients of 500 images 3x32x32, 10 a round, batch 50, 5 epochs",
         _fedavg(
             {"dataset": _NOISE, "model": "lenet"},
             {"kind": "synthetic", "clients": 100, "samples": 500},
@@ -164,7 +164,10 @@ _ALL = (
         "lenet-digits",
         "LeNet on digits: 100 clients of 50, 10 a round, batch 10",
         _fedavg(
-            {"dataset": _DIGITS, "model": "lenet"}, {"kind": "iid", "clients": 100}, 10, {"batch": 10, "lr": 0.05}
+            {"dataset": _DIGITS, "model": "lenet"},
+            {"kind": "iid", "clients": 100},
+            10,
+            {"batch": 10, "lr": 0.05},
         ),
         rounds=20,
     ),
@@ -194,7 +197,10 @@ _ALL = (
         "cnn-small-batch",
         "McMahan's CNN on digits: 100 clients of 50, 10 a round, batch 10",
         _fedavg(
-            {"dataset": _DIGITS, "model": "cnn"}, {"kind": "iid", "clients": 100}, 10, {"batch": 10, "lr": 0.05}
+            {"dataset": _DIGITS, "model": "cnn"},
+            {"kind": "iid", "clients": 100},
+            10,
+            {"batch": 10, "lr": 0.05},
         ),
         rounds=2,
     ),

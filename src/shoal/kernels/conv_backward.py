@@ -31,7 +31,8 @@ def conv_backward(
     last, room = len(conv.numbers) - 1, held.strange.shape[1]
     for b in range(batch):
         _unflatten(shape_of(conv, last), work.values, work.slopes, b * net.strides[0], held.outputs, held.top)
-        values, at, slopes, there = held.outputs, np.int64(0), held.top, np.int64(0)
+        none: Index = np.int64(0)
+        values, at, slopes, there = held.outputs, none, held.top, none
         for layer in range(last, -1, -1):
             s = shape_of(conv, layer)
             homes, scale = conv.homes[s.homes :], scale_of(drop, layer)
@@ -69,7 +70,7 @@ def _pass(
     s: ConvShape, values: np.ndarray, at: Index, slopes: np.ndarray, there: Index, homes: np.ndarray,
     passing: np.ndarray, gradient: np.ndarray, scale: Real,
 ) -> None:  # fmt: skip
-    """What passes a layer's ReLU and dropout, which both leave 0 where nothing passes; adds it to the biases."""
+    """What passes a layer's ReLU and dropout: both leave 0 where nothing does. Adds it to the biases."""
     apart()
     none = np.int64(0)
     for c in range(0, s.wide, 8):

@@ -153,9 +153,9 @@ def _sum_group(
             into, weights = (sums, i * s.wide + c, s.wide), (kernels, s.kernels + c, s.wide)
             _window(*into, inputs, at, places, i, *weights, s.lines, s.line, s.run)
     if s.wide % _LANES:
-        c = s.wide - _HALF
+        last = s.wide - _HALF
         for i in range(0, count, _TALLER):
-            into, weights = (sums, i * s.wide + c, s.wide), (kernels, s.kernels + c, s.wide)
+            into, weights = (sums, i * s.wide + last, s.wide), (kernels, s.kernels + last, s.wide)
             _window_half(*into, inputs, at, places, i, *weights, s.lines, s.line, s.run)
 
 
@@ -166,8 +166,8 @@ def _pool_group(
 ) -> None:  # fmt: skip
     """Bias, ReLU and pool of these sums.
 
-    The last vector may end behind a position's own channels. It is 0 there, and what comes next is a border, or
-    written later: the last channels come first.
+    The last vector may end behind a position's own channels. It is 0 there, and what comes next is a border,
+    or written later: the last channels come first.
     """
     apart()
     none = np.int64(0)

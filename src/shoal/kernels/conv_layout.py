@@ -114,7 +114,8 @@ def _order(layer: ConvLayer, padded: int) -> np.ndarray:
     """Where the weights [out, in, line, column] lie in [out, line, column, in], with padded runs."""
     lines, columns = layer.kernel
     out, channel, line, column = np.ogrid[: layer.channels, : layer.shape[0], :lines, :columns]
-    return ((out * lines + line) * padded + column * layer.shape[0] + channel).reshape(-1)
+    places: np.ndarray = (out * lines + line) * padded + column * layer.shape[0] + channel
+    return places.reshape(-1)
 
 
 @inner
@@ -156,8 +157,14 @@ def make_conv_work(
 ) -> ConvWork:
     """Zeros of the right sizes. `widest` is the size of the widest dense layer."""
     apart()
-    layers, none, most, result, entries = len(conv.numbers), np.int64(0), np.int64(1), widest, np.int64(0)
-    params, kernels, inputs, which = none, none, none, none
+    layers, none, one = len(conv.numbers), np.int64(0), np.int64(1)
+    params: Index = none
+    kernels: Index = none
+    inputs: Index = none
+    which: Index = none
+    most: Index = one
+    entries: Index = none
+    result = widest
     for layer in range(layers):
         s = shape_of(conv, layer)
         params = s.biases + (s.outputs + RUN - 1) // RUN * RUN

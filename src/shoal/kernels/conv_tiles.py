@@ -24,7 +24,8 @@ def make_window(rows: int, lanes: int) -> Callable[..., None]:
     """Code for a convolution at `rows` positions, for `lanes` output channels.
 
     window(z, zo, zs, a, ao, places, po, w, wo, ws, lines, line, n): for r < rows, i < lanes
-    z[zo + r*zs + i] = sum_{j < lines} sum_{k < n} a[ao + places[po + r] + j*line + k] * w[wo + (j*n + k)*ws + i].
+    z[zo + r*zs + i] = the sum over j < lines, k < n of
+    a[ao + places[po + r] + j*line + k] * w[wo + (j*n + k)*ws + i].
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
@@ -97,9 +98,9 @@ def make_pool(positions: int, lanes: int) -> Callable[..., None]:
     """Code for bias, ReLU and the maximum over some positions, for `lanes` channels.
 
     pool(y, yo, homes, ho, which, wo, z, zo, zs, bias, bo, seen, so, own, n): for p < n, i < lanes
-    y[yo + homes[ho + p] + i] = relu(bias[bo + i] + max_q z[zo + (p*positions + q)*zs + i]), and 0 for i >= own,
-    which[wo + p*zs + i] = the first q of the maximum, seen[so + i] += all of y. As in torch, nan is larger than
-    any number and stays nan.
+    y[yo + homes[ho + p] + i] = relu(bias[bo + i] + max_q z[zo + (p*positions + q)*zs + i]), or 0 for
+    i >= own; which[wo + p*zs + i] = the first q of the maximum; seen[so + i] += all of y. As in torch, nan is
+    larger than any number and stays nan.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:

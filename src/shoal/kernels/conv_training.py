@@ -1,7 +1,8 @@
 """Local training of small convolutional networks, and of perceptrons with dropout: many clients per call.
 
-Convolutions come first and go sample by sample; dense layers follow, as in `mlp_training`. Clients are trained
-one after another and share only the workspace, so a client's bits do not depend on the others of the call.
+Convolutions come first and go sample by sample; dense layers follow, as in `mlp_training`. Clients are
+trained one after another and share only the workspace, so a client's bits do not depend on the others of the
+call.
 """
 
 from __future__ import annotations
@@ -117,8 +118,9 @@ _train_clients = make_loop(_begin, conv_ahead, _back, _end)
 )  # fmt: skip
 def _train(
     first: int, last: int, sizes: np.ndarray, numbers: np.ndarray, places: np.ndarray, homes: np.ndarray,
-    order: np.ndarray, words: np.ndarray, rates: np.ndarray, names: np.ndarray, loss: int, start: np.ndarray, out: np.ndarray,
-    change: np.ndarray, x: np.ndarray, labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
+    order: np.ndarray, words: np.ndarray, rates: np.ndarray, names: np.ndarray,
+    loss: int, start: np.ndarray, out: np.ndarray, change: np.ndarray, x: np.ndarray,
+    labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
     mu: float, shift: np.ndarray, beta: float, tau: float, features: np.ndarray, classes: np.ndarray,
     feature_ptr: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, losses: np.ndarray,

@@ -30,9 +30,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def inner(function: Function) -> Function:
     """A function that only kernels call; it is compiled and cached as a part of them."""
-    compiled: Function = numba.njit(
-        function, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-    )
+    options: dict[str, Any] = {
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+    }  # saves a third of the time
+    compiled: Function = numba.njit(function, nogil=True, error_model="numpy", **options)
     return compiled
 
 

@@ -135,6 +135,7 @@ def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, c
 
 @inner
 def leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
+    """Copy a row and its change; returns whether all of the change can be squared."""
     strange = False
     for i in range(row.size):
         flat[i] = row[i]

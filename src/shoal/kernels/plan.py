@@ -74,7 +74,7 @@ class Drop(NamedTuple):
 
 
 class ConvPlan(NamedTuple):
-    """Convolutions, then a multilayer perceptron on their flattened output; dropout after any hidden layer."""
+    """Convolutions, then a multilayer perceptron on their output; dropout after any hidden layer."""
 
     convs: tuple[ConvLayer, ...]
     dense: DensePlan
@@ -150,15 +150,16 @@ class _Reader:
     def plan(self, loss: int) -> Plan:
         """The plan of all layers."""
         convs = []
-        while self._layers and type(self._layers[0]) is nn.Conv2d:
-            convs.append(self._conv(self._layers.pop(0)))
+        while self._layers and isinstance(layer := self._layers[0], nn.Conv2d) and type(layer) is nn.Conv2d:
+            del self._layers[0]
+            convs.append(self._conv(layer))
             self._shape = convs[-1].output
         if self._layers and _flattens(self._layers[0]):
             del self._layers[0]
         elif len(self._shape) != 1:
             raise _NoPlanError
         if convs and not self._drops[-1].noise:  # dropout just after flattening
-            self._drops[-1] = self._read((Drop,)).get(Drop, self._drops[-1])
+            self._drops[-1] = _drop(self._read((Drop,)))
         sizes = [math.prod(self._shape)]
         while True:
             sizes.append(self._linear(sizes[-1]))
@@ -176,7 +177,8 @@ class _Reader:
         if not plain or len(self._shape) != 3 or self._shape[0] != layer.in_channels or padding is None:
             raise _NoPlanError
         pool = self._activation((nn.ReLU, nn.MaxPool2d, Drop))
-        made = ConvLayer(self._shape, layer.out_channels, layer.kernel_size, layer.stride, padding, pool)
+        (high, wide), (down, right) = layer.kernel_size, layer.stride
+        made = ConvLayer(self._shape, layer.out_channels, (high, wide), (down, right), padding, pool)
         if min(made.sides) < 1 or min(made.output) < 1:
             raise _NoPlanError
         return made
@@ -193,7 +195,7 @@ class _Reader:
         order = list(found)
         if nn.ReLU not in found or (nn.MaxPool2d in found and Drop in order[: order.index(nn.MaxPool2d)]):
             raise _NoPlanError
-        self._drops.append(found.get(Drop, Drop("", 0.0)))
+        self._drops.append(_drop(found))
         return nn.MaxPool2d in found
 
     def _read(self, kinds: tuple[type, ...]) -> dict[type, Layer]:
@@ -205,6 +207,12 @@ class _Reader:
                 raise _NoPlanError
             found[type(layer)] = layer
         return found
+
+
+def _drop(found: Mapping[type, Layer]) -> Drop:
+    """The dropout among these layers, or none."""
+    drop = found.get(Drop)
+    return drop if isinstance(drop, Drop) else Drop("", 0.0)
 
 
 def _flattens(layer: Layer) -> bool:

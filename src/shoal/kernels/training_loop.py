@@ -85,10 +85,10 @@ def make_loop(
 ) -> Callable[..., None]:
     """The loop for a kind of network, whose layers before the dense ones are its `body`.
 
-    `begin(body, net, work, client, origin, shift)` loads a client's parameters, `ahead(body, net, work, x, rows,
-    step)` goes forward, in step -1 without dropout, `back(body, net, work, n, last, rule, fresh, origin, shift,
-    step)` backward with the update, `end(body, net, work, origin, out, change)` takes the result and returns
-    whether it can be squared.
+    - `begin(body, net, work, client, origin, shift)` loads a client's parameters,
+    - `ahead(body, net, work, x, rows, step)` goes forward, in step -1 without dropout,
+    - `back(body, net, work, n, last, rule, fresh, origin, shift, step)` goes backward with the update,
+    - `end(body, net, work, origin, out, change)` takes the result; returns whether it can be squared.
     """
     soften = make_soften(ahead)
 
@@ -135,7 +135,8 @@ def _features(c: Clients, net: Net, work: Workspace, rows: np.ndarray, step: Ind
     """Pass a step's generated features through the last layer, behind its samples; returns how many."""
     if c.feature_ptr.size == 0:
         return np.int64(0)
-    at, more, head = c.feature_ptr[step], c.feature_ptr[step + 1] - c.feature_ptr[step], net.weights.size - 1
+    at, head = c.feature_ptr[step], net.weights.size - 1
+    more: Index = c.feature_ptr[step + 1] - at
     for b in range(more):
         place = net.values[head] + (rows.size + b) * net.strides[head]
         copy(work.values, place, c.features[at + b], np.int64(0), net.sizes[head])
