@@ -10,7 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.kernels.conv_forward import Dropping, keep_scale
-from shoal.kernels.conv_layout import ConvNet, ConvShape, ConvWork, shape_of
+from shoal.kernels.conv_layout import (
+    SORTED,
+    ConvNet,
+    ConvShape,
+    ConvWork,
+    Lists,
+    positions_at_once,
+    shape_of,
+)
 from shoal.kernels.conv_lists import list_positions, make_pass, make_sort
 from shoal.kernels.conv_tiles import make_gather
 from shoal.kernels.jit import Flag, Index, Real, apart, inner
@@ -38,11 +46,11 @@ def conv_backward(
             homes, scale = conv.homes[s.homes :], scale_of(drop, layer)
             _pass(s, values, at, slopes, there, homes, held.passing, held.gradient, scale)
             which, places = held.which[room * s.which + b * s.area * s.wide :], conv.places[s.places :]
-            lists = (held.passing, which, places, held.places, held.factors)
+            found = (held.passing, which, places, held.lists)
             sample = room * s.before + b * s.size
-            _add_weights(s, held.gradient, held.inputs, sample, held.strange[layer, b], *lists)
+            _add_weights(s, held.gradient, held.inputs, sample, held.strange[layer, b], *found)
             if layer > 0:
-                _add_slopes(s, held.slopes, held.params, *lists)
+                _add_slopes(s, held.slopes, held.params, *found)
                 values, at, slopes, there = held.inputs, sample, held.slopes, s.before
 
 
@@ -81,85 +89,98 @@ def _pass(
 
 @inner
 def _gather(
-    y: np.ndarray, yo: Index, ys: Index, x: np.ndarray, xo: Index, xs: Index,
-    places: np.ndarray, factors: np.ndarray, at: Index, count: Index, lines: Index, run: Index,
+    y: np.ndarray, ys: Index, x: np.ndarray, xo: Index, xs: Index, lists: Lists, count: Index, lines: Index,
+    run: Index,
 ) -> None:  # fmt: skip
-    """y[line, k] += sum_e factors[at + e] * x[places[at + e] + (line, k)], for `lines` of `run` numbers."""
+    """For each of `count` lists, y[target + (line, k)] += sum_e factors[e] * x[places[e] + (line, k)].
+
+    There are `lines` of `run` numbers. All lists go through one tile before the next: so the part of x that
+    they share stays in the cache.
+    """
     line = 0
     while line < lines:
         left = lines - line
         rows = 5 if left == 5 or left >= 8 else 3 if left >= 3 else 1
         k = 0
         while k < run:
-            some = (y, yo + line * ys + k, ys, x, xo + line * xs + k, xs, places, at, factors, at, count)
-            if rows == 5:
-                _five(*some)
-                k += 16
-            elif rows == 3 and run - k >= 32:
-                _three_two(*some)
-                k += 32
-            elif rows == 3:
-                _three(*some)
-                k += 16
-            elif run - k >= 64:
-                _one_four(*some)
-                k += 64
-            else:
-                _one(*some)
-                k += 16
+            wide = 16 if rows == 5 else 32 if rows == 3 else 64
+            wide = 16 if run - k < wide else wide
+            for i in range(count):
+                if lists.lengths[i] == 0:
+                    continue
+                at, target = lists.starts[i], lists.targets[i] + line * ys + k
+                source = (x, xo + line * xs + k, xs, lists.places, at, lists.factors, at, lists.lengths[i])
+                if rows == 5:
+                    _five(y, target, ys, *source)
+                elif rows == 3 and wide == 32:
+                    _three_two(y, target, ys, *source)
+                elif rows == 3:
+                    _three(y, target, ys, *source)
+                elif wide == 64:
+                    _one_four(y, target, ys, *source)
+                else:
+                    _one(y, target, ys, *source)
+            k += wide
         line += rows
 
 
 @inner
 def _add_weights(
     s: ConvShape, gradient: np.ndarray, inputs: np.ndarray, sample: Index, strange: Flag,
-    passing: np.ndarray, which: np.ndarray, places: np.ndarray, listed: np.ndarray, factors: np.ndarray,
+    passing: np.ndarray, which: np.ndarray, places: np.ndarray, lists: Lists,
 ) -> None:  # fmt: skip
     """Add a sample's gradients of the weights: for each output, multiples of what its kernel saw."""
     apart()
-    none = np.int64(0)
+    block, none, one = positions_at_once(s), np.int64(0), np.int64(1)
+    for first in range(0, s.area, block):
+        count = min(block, s.area - first)
+        for out in range(s.outputs):
+            at = first * s.wide + out
+            into = (lists.places, out * block, lists.factors, out * block)
+            source = (passing, at, which, at, s.wide, places, first * s.window, s.window)
+            lists.lengths[out] = none if strange else list_positions(*into, *source, count)
+            lists.starts[out] = out * block
+            lists.targets[out] = s.weights + out * s.lines * s.padded
+        _gather(gradient, s.padded, inputs, sample, s.line, lists, s.outputs, s.lines, s.padded)
     for out in range(s.outputs):
         if strange:
-            count = _list_all(s, out, passing, which, places, listed, factors)
-        else:
-            source = (passing, out, which, out, s.wide, places, none, s.window)
-            count = list_positions(listed, none, factors, none, *source, s.area)
-        if count == 0:
-            continue
-        at = s.weights + out * s.lines * s.padded
-        lists = (listed, factors, none, count, s.lines, s.padded)
-        _gather(gradient, at, s.padded, inputs, sample, s.line, *lists)
+            lists.lengths[0], lists.starts[0] = _list_all(s, out, passing, which, places, lists), none
+            lists.targets[0] = s.weights + out * s.lines * s.padded
+            _gather(gradient, s.padded, inputs, sample, s.line, lists, one, s.lines, s.padded)
         for line in range(s.lines):  # vectors end behind the run, where the next pixels are
-            clear(gradient, at + line * s.padded + s.run, s.padded - s.run)
+            at = s.weights + (out * s.lines + line) * s.padded
+            clear(gradient, at + s.run, s.padded - s.run)
 
 
 @inner
 def _list_all(
-    s: ConvShape, out: Index, passing: np.ndarray, which: np.ndarray, places: np.ndarray, listed: np.ndarray,
-    factors: np.ndarray,
-) -> Index:  # fmt: skip
-    """List all places, also those whose gradient is 0."""
+    s: ConvShape, out: Index, passing: np.ndarray, which: np.ndarray, places: np.ndarray, lists: Lists
+) -> Index:
+    """List all places, also those whose gradient is 0; returns how many."""
     for i in range(s.everywhere):
         p, q = i // s.window, i % s.window
         own = p < s.area and which[p * s.wide + out] == q
-        listed[i], factors[i] = places[i], passing[p * s.wide + out] if own else _ZERO
+        lists.places[i], lists.factors[i] = places[i], passing[p * s.wide + out] if own else _ZERO
     return s.everywhere
 
 
 @inner
 def _add_slopes(
-    s: ConvShape, slopes: np.ndarray, params: np.ndarray,
-    passing: np.ndarray, which: np.ndarray, places: np.ndarray, listed: np.ndarray, factors: np.ndarray,
+    s: ConvShape, slopes: np.ndarray, params: np.ndarray, passing: np.ndarray, which: np.ndarray,
+    places: np.ndarray, lists: Lists,
 ) -> None:  # fmt: skip
     """The gradients of a layer's input: around each position multiples of the kernels of its outputs."""
     apart()
     clear(slopes, s.before, s.size)
     none, step = np.int64(0), s.lines * s.padded
-    for p in range(s.area):
-        args = (listed, none, factors, none, passing, p * s.wide, which, p * s.wide, step, s.outputs)
-        counts = _sort(*args) if s.window == 4 else (*_sort_one(*args), none, none, none)
-        for q in range(s.window):
-            if counts[q]:
-                place = s.before + places[p * s.window + q]
-                lists = (listed, factors, q * s.outputs, counts[q], s.lines, s.padded)
-                _gather(slopes, place, s.line, params, s.weights, s.padded, *lists)
+    for first in range(0, s.area, SORTED):
+        count = min(SORTED, s.area - first)
+        for i in range(count):
+            at, into = (first + i) * s.wide, i * s.window * s.outputs
+            args = (lists.places, into, lists.factors, into, passing, at, which, at, step, s.outputs)
+            lengths = _sort(*args) if s.window == 4 else (*_sort_one(*args), none, none, none)
+            for q in range(s.window):
+                j = i * s.window + q
+                lists.lengths[j], lists.starts[j] = lengths[q], into + q * s.outputs
+                lists.targets[j] = s.before + places[first * s.window + j]
+        _gather(slopes, s.line, params, s.weights, s.padded, lists, count * s.window, s.lines, s.padded)

@@ -18,6 +18,8 @@ from shoal.kernels.plan import ConvLayer, ConvPlan
 
 RUN = 16  # runs of parameters are padded to multiples of this
 WIDE = 8  # channels of convolutions' outputs are
+SORTED = 8  # output positions whose outputs are listed for the gradients of the input
+_CACHED = 5000  # numbers of the input that are in the nearest cache together with what else is needed
 GROUP = 48  # output positions that are computed before they are pooled: whole windows, and whole tiles
 
 
@@ -128,6 +130,22 @@ def shape_of(conv: ConvNet, layer: Index) -> ConvShape:
     )  # fmt: skip
 
 
+class Lists(NamedTuple):
+    """Lists for `make_gather`, int64 but for the factors."""
+
+    places: np.ndarray
+    factors: np.ndarray
+    starts: np.ndarray  # of each list in these
+    lengths: np.ndarray
+    targets: np.ndarray  # where its sums go
+
+
+@inner
+def positions_at_once(s: ConvShape) -> Index:
+    """How many output positions are listed for the weights: what their kernels see stays in the cache."""
+    return min(s.area, max(16, s.area * _CACHED // s.size))
+
+
 class ConvWork(NamedTuple):
     """The arrays used in training, with the layout of the parameters, of a mini-batch, or of a sample."""
 
@@ -147,8 +165,7 @@ class ConvWork(NamedTuple):
     top: np.ndarray  # their gradients
     seen: np.ndarray  # the sum over positions of each output channel
     noise: np.ndarray  # for one sample and layer
-    places: np.ndarray  # int64: lists for `make_gather`
-    factors: np.ndarray
+    lists: Lists
 
 
 @inner
@@ -164,6 +181,7 @@ def make_conv_work(
     which: Index = none
     most: Index = one
     entries: Index = none
+    several: Index = none
     result = widest
     for layer in range(layers):
         s = shape_of(conv, layer)
@@ -171,14 +189,18 @@ def make_conv_work(
         kernels = s.kernels + s.lines * s.run * s.wide
         inputs, which = s.before + s.size, s.which + s.area * s.wide
         most, result = max(most, s.wide), max(result, s.area * s.wide)
-        entries = max(entries, s.everywhere, 4 * s.outputs)
+        entries = max(entries, s.everywhere, positions_at_once(s) * s.outputs, SORTED * s.window * s.outputs)
+        several = max(several, s.outputs, SORTED * s.window)
     return ConvWork(
         zeros(params), zeros(params), zeros(params if speed else none), zeros(params if origin else none),
         zeros(params if shift else none), zeros(kernels), zeros(batch * inputs + RUN),
         np.zeros(batch * which, np.int32), np.zeros((layers, batch), np.bool_), zeros(inputs + RUN),
         zeros(result), zeros(GROUP * most), zeros(result + RUN), zeros(result + RUN), zeros(most),
         zeros(result + 2 * RUN),
-        np.zeros(entries, np.int64), zeros(entries),
+        Lists(
+            np.zeros(entries, np.int64), zeros(entries), np.zeros(several, np.int64),
+            np.zeros(several, np.int64), np.zeros(several, np.int64),
+        ),
     )  # fmt: skip
 
 
