@@ -23,6 +23,7 @@ from shoal.kernels.conv_lists import list_positions, make_pass, make_sort
 from shoal.kernels.conv_tiles import make_gather
 from shoal.kernels.jit import Flag, Index, Real, apart, inner
 from shoal.kernels.layout import Net, Workspace, clear
+from shoal.kernels.moves import turn
 
 _five, _three_two, _three = make_gather(5, 16), make_gather(3, 32), make_gather(3, 16)
 _one_four, _one = make_gather(1, 64), make_gather(1, 16)
@@ -38,15 +39,17 @@ def conv_backward(
     clear(held.gradient, np.int64(0), held.gradient.size)
     last, room = len(conv.numbers) - 1, held.strange.shape[1]
     for b in range(batch):
-        _unflatten(shape_of(conv, last), work.values, work.slopes, b * net.strides[0], held.outputs, held.top)
         none: Index = np.int64(0)
+        top = shape_of(conv, last)
+        turn(held.outputs, none, work.values, b * net.strides[0], top.outputs, top.area)
+        turn(held.top, none, work.slopes, b * net.strides[0], top.outputs, top.area)
         values, at, slopes, there = held.outputs, none, held.top, none
         for layer in range(last, -1, -1):
             s = shape_of(conv, layer)
-            homes, scale = conv.homes[s.homes :], scale_of(drop, layer)
-            _pass(s, values, at, slopes, there, homes, held.passing, held.gradient, scale)
-            which, places = held.which[room * s.which + b * s.area * s.wide :], conv.places[s.places :]
-            found = (held.passing, which, places, held.lists)
+            _pass(
+                s, values, at, slopes, there, conv.homes, held.passing, held.gradient, scale_of(drop, layer)
+            )
+            found = (held.passing, held.which, room * s.which + b * s.area * s.wide, conv.places, held.lists)
             sample = room * s.before + b * s.size
             _add_weights(s, held.gradient, held.inputs, sample, held.strange[layer, b], *found)
             if layer > 0:
@@ -61,28 +64,14 @@ def scale_of(drop: Dropping, hidden: Index) -> Real:
 
 
 @inner
-def _unflatten(
-    s: ConvShape, values: np.ndarray, slopes: np.ndarray, at: Index, into: np.ndarray, also: np.ndarray
-) -> None:
-    """The first dense layer's inputs of a sample and their gradients, channels last."""
-    apart()
-    for c in range(s.outputs):
-        value, slope = values[at + c * s.area :], slopes[at + c * s.area :]
-        for p in range(s.area):
-            into[p * s.outputs + c] = value[p]
-            also[p * s.outputs + c] = slope[p]
-
-
-@inner
 def _pass(
     s: ConvShape, values: np.ndarray, at: Index, slopes: np.ndarray, there: Index, homes: np.ndarray,
     passing: np.ndarray, gradient: np.ndarray, scale: Real,
 ) -> None:  # fmt: skip
     """What passes a layer's ReLU and dropout: both leave 0 where nothing does. Adds it to the biases."""
     apart()
-    none = np.int64(0)
     for c in range(0, s.wide, 8):
-        source = (values, at + c, slopes, there + c, homes, none)
+        source = (values, at + c, slopes, there + c, homes, s.homes)
         _passed(passing, c, s.wide, *source, gradient, s.biases + c, s.area, scale)
     clear(gradient, s.biases + s.outputs, s.wide - s.outputs)  # vectors end behind a position's channels
 
@@ -127,7 +116,7 @@ def _gather(
 @inner
 def _add_weights(
     s: ConvShape, gradient: np.ndarray, inputs: np.ndarray, sample: Index, strange: Flag,
-    passing: np.ndarray, which: np.ndarray, places: np.ndarray, lists: Lists,
+    passing: np.ndarray, which: np.ndarray, wo: Index, places: np.ndarray, lists: Lists,
 ) -> None:  # fmt: skip
     """Add a sample's gradients of the weights: for each output, multiples of what its kernel saw."""
     apart()
@@ -137,14 +126,14 @@ def _add_weights(
         for out in range(s.outputs):
             at = first * s.wide + out
             into = (lists.places, out * block, lists.factors, out * block)
-            source = (passing, at, which, at, s.wide, places, first * s.window, s.window)
+            source = (passing, at, which, wo + at, s.wide, places, s.places + first * s.window, s.window)
             lists.lengths[out] = none if strange else list_positions(*into, *source, count)
             lists.starts[out] = out * block
             lists.targets[out] = s.weights + out * s.lines * s.padded
         _gather(gradient, s.padded, inputs, sample, s.line, lists, s.outputs, s.lines, s.padded)
     for out in range(s.outputs):
         if strange:
-            lists.lengths[0], lists.starts[0] = _list_all(s, out, passing, which, places, lists), none
+            lists.lengths[0], lists.starts[0] = _list_all(s, out, passing, which, wo, places, lists), none
             lists.targets[0] = s.weights + out * s.lines * s.padded
             _gather(gradient, s.padded, inputs, sample, s.line, lists, one, s.lines, s.padded)
         for line in range(s.lines):  # vectors end behind the run, where the next pixels are
@@ -154,19 +143,21 @@ def _add_weights(
 
 @inner
 def _list_all(
-    s: ConvShape, out: Index, passing: np.ndarray, which: np.ndarray, places: np.ndarray, lists: Lists
-) -> Index:
+    s: ConvShape, out: Index, passing: np.ndarray, which: np.ndarray, wo: Index, places: np.ndarray,
+    lists: Lists,
+) -> Index:  # fmt: skip
     """List all places, also those whose gradient is 0; returns how many."""
     for i in range(s.everywhere):
         p, q = i // s.window, i % s.window
-        own = p < s.area and which[p * s.wide + out] == q
-        lists.places[i], lists.factors[i] = places[i], passing[p * s.wide + out] if own else _ZERO
+        own = p < s.area and which[wo + p * s.wide + out] == q
+        place = places[s.places + i]
+        lists.places[i], lists.factors[i] = place, passing[p * s.wide + out] if own else _ZERO
     return s.everywhere
 
 
 @inner
 def _add_slopes(
-    s: ConvShape, slopes: np.ndarray, params: np.ndarray, passing: np.ndarray, which: np.ndarray,
+    s: ConvShape, slopes: np.ndarray, params: np.ndarray, passing: np.ndarray, which: np.ndarray, wo: Index,
     places: np.ndarray, lists: Lists,
 ) -> None:  # fmt: skip
     """The gradients of a layer's input: around each position multiples of the kernels of its outputs."""
@@ -177,10 +168,10 @@ def _add_slopes(
         count = min(SORTED, s.area - first)
         for i in range(count):
             at, into = (first + i) * s.wide, i * s.window * s.outputs
-            args = (lists.places, into, lists.factors, into, passing, at, which, at, step, s.outputs)
+            args = (lists.places, into, lists.factors, into, passing, at, which, wo + at, step, s.outputs)
             lengths = _sort(*args) if s.window == 4 else (*_sort_one(*args), none, none, none)
             for q in range(s.window):
                 j = i * s.window + q
                 lists.lengths[j], lists.starts[j] = lengths[q], into + q * s.outputs
-                lists.targets[j] = s.before + places[first * s.window + j]
+                lists.targets[j] = s.before + places[s.places + first * s.window + j]
         _gather(slopes, s.line, params, s.weights, s.padded, lists, count * s.window, s.lines, s.padded)

@@ -10,6 +10,7 @@ from shoal.kernels.conv_layout import GROUP, ConvNet, ConvShape, ConvWork, shape
 from shoal.kernels.conv_tiles import make_pool, make_window
 from shoal.kernels.jit import Flag, Index, Real, Word, apart, inner
 from shoal.kernels.layout import Net, Workspace, clear, copy
+from shoal.kernels.moves import all_finite, turn, weave
 from shoal.kernels.passes import forward_layer
 from shoal.kernels.philox import FOLD_INT, FOLD_TEXT, coarse, fold_one
 
@@ -96,20 +97,11 @@ def _enter(conv: ConvNet, held: ConvWork, image: np.ndarray, b: Index) -> None:
     """Copy a sample [channels, pixels] into the first layer."""
     apart()
     s = shape_of(conv, np.int64(0))
-    pixels, inputs, strange = s.homes, held.inputs[b * s.size :], False
-    if s.inputs == 3:
-        red, green, blue = image[:pixels], image[pixels : 2 * pixels], image[2 * pixels :]
-        for i in range(pixels):
-            home = conv.homes[i]
-            inputs[home], inputs[home + 1], inputs[home + 2] = red[i], green[i], blue[i]
-    else:
-        for channel in range(s.inputs):
-            plane = image[channel * pixels : (channel + 1) * pixels]
-            for i in range(pixels):
-                inputs[conv.homes[i] + channel] = plane[i]
-    for i in range(image.size):
-        strange |= not abs(image[i]) < np.inf
-    held.strange[0, b] = strange
+    pixels, channels = s.homes, s.inputs
+    for first in range(0, pixels, s.across):
+        home = b * s.size + conv.homes[first]
+        weave(held.inputs, home, image, first, pixels, channels, s.across)
+    held.strange[0, b] = not all_finite(image)
 
 
 @inner
@@ -126,11 +118,9 @@ def _convolve(conv: ConvNet, held: ConvWork, layer: Index, b: Index, drop: Dropp
     which = batch * s.which + b * s.area * s.wide
     for first in range(0, s.area * s.window, GROUP):
         count = min(GROUP, s.area * s.window - first)
-        at, places = batch * s.before + b * s.size, conv.places[s.places + first :]
-        _sum_group(s, held.sums, held.inputs, at, places, held.kernels, count)
-        p = first // s.window
-        homes = conv.homes[s.homes + p :]
-        args = (held.which, which + p * s.wide, held.params, held.seen, target, to, homes)
+        at, p = batch * s.before + b * s.size, first // s.window
+        _sum_group(s, held.sums, held.inputs, at, conv.places, s.places + first, held.kernels, count)
+        args = (held.which, which + p * s.wide, held.params, held.seen, target, to, conv.homes, s.homes + p)
         _pool_group(s, count // s.window, held.sums, *args)
     if not top:
         if drop.on and drop.rates[layer] > _ZERO:
@@ -143,26 +133,26 @@ def _convolve(conv: ConvNet, held: ConvWork, layer: Index, b: Index, drop: Dropp
 
 @inner
 def _sum_group(
-    s: ConvShape, sums: np.ndarray, inputs: np.ndarray, at: Index, places: np.ndarray, kernels: np.ndarray,
-    count: Index,
+    s: ConvShape, sums: np.ndarray, inputs: np.ndarray, at: Index, places: np.ndarray, first: Index,
+    kernels: np.ndarray, count: Index,
 ) -> None:  # fmt: skip
     """The sums of a convolution at some positions, for all output channels."""
     apart()
     for c in range(0, s.wide - _HALF, _LANES):
         for i in range(0, count, _TALL):
             into, weights = (sums, i * s.wide + c, s.wide), (kernels, s.kernels + c, s.wide)
-            _window(*into, inputs, at, places, i, *weights, s.lines, s.line, s.run)
+            _window(*into, inputs, at, places, first + i, *weights, s.lines, s.line, s.run)
     if s.wide % _LANES:
         last = s.wide - _HALF
         for i in range(0, count, _TALLER):
             into, weights = (sums, i * s.wide + last, s.wide), (kernels, s.kernels + last, s.wide)
-            _window_half(*into, inputs, at, places, i, *weights, s.lines, s.line, s.run)
+            _window_half(*into, inputs, at, places, first + i, *weights, s.lines, s.line, s.run)
 
 
 @inner
 def _pool_group(
     s: ConvShape, count: Index, sums: np.ndarray, which: np.ndarray, at: Index, params: np.ndarray,
-    seen: np.ndarray, target: np.ndarray, to: Index, homes: np.ndarray,
+    seen: np.ndarray, target: np.ndarray, to: Index, homes: np.ndarray, first: Index,
 ) -> None:  # fmt: skip
     """Bias, ReLU and pool of these sums.
 
@@ -170,9 +160,8 @@ def _pool_group(
     or written later: the last channels come first.
     """
     apart()
-    none = np.int64(0)
     for c in range(s.wide - _HALF, -1, -_HALF):
-        into, source = (target, to + c, homes, none, which, at + c), (sums, c, s.wide)
+        into, source = (target, to + c, homes, first, which, at + c), (sums, c, s.wide)
         rest = (params, s.biases + c, seen, c, s.outputs - c, count)
         if s.window == 4:
             _pool(*into, *source, *rest)
@@ -197,9 +186,6 @@ def _flatten(conv: ConvNet, held: ConvWork, values: np.ndarray, at: Index, b: In
     apart()
     last = len(conv.numbers) - 1
     s = shape_of(conv, last)
-    for c in range(s.outputs):
-        row = values[at + c * s.area : at + (c + 1) * s.area]
-        for p in range(s.area):
-            row[p] = held.outputs[p * s.outputs + c]
+    turn(values, at, held.outputs, np.int64(0), s.area, s.outputs)
     if drop.on and drop.rates[last] > _ZERO:
         _thin(values[at : at + s.outputs * s.area], held.noise, drop, last, b)

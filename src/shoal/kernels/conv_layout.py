@@ -27,6 +27,7 @@ class ConvShape(NamedTuple):
     """The numbers of one convolution."""
 
     inputs: Index  # channels
+    across: Index  # width of the input, without its border
     outputs: Index  # channels
     wide: Index  # output channels, padded
     lines: Index  # height of a kernel
@@ -74,7 +75,7 @@ def tables(plan: ConvPlan) -> ConvNet:
         size = _up((layer.shape[1] + 2 * layer.padding[0]) * line + RUN, RUN)
         bias_at = params_at + outs * lines * padded
         numbers[i] = ConvShape(
-            ins, outs, wide, lines, run, padded, line, area, 4 if layer.pool else 1, everywhere, size,
+            ins, layer.shape[2], outs, wide, lines, run, padded, line, area, 4 if layer.pool else 1, everywhere, size,
             sum(map(len, places)), sum(map(len, homes)), inputs_at, which_at, params_at, bias_at, kernels_at,
         )  # fmt: skip
         places.append(_places(layer, line))
@@ -126,7 +127,7 @@ def shape_of(conv: ConvNet, layer: Index) -> ConvShape:
     n = conv.numbers[layer]
     return ConvShape(
         n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15],
-        n[16], n[17],
+        n[16], n[17], n[18],
     )  # fmt: skip
 
 

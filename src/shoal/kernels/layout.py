@@ -6,16 +6,21 @@ tiles only see complete vectors.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
 
-from shoal.kernels.jit import Flag, Index, inner
+from shoal.kernels.jit import Flag, Index, emitted, inner
 from shoal.kernels.tiles import LANES
+from shoal.kernels.vectors import INDEX, start
 
 SQUARABLE = np.float32(np.sqrt(np.finfo(np.float32).max))  # the squares of larger numbers overflow
 BAND = 32  # rows of weights that are used for the layer below and then updated while still in the cache
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ONE = np.float32(1)
+_BYTES = 4  # of a float32
 
 
 class Net(NamedTuple):
@@ -77,20 +82,28 @@ def zeros(size: Index) -> np.ndarray:
     return space[skip : skip + size]
 
 
-@inner
-def copy(y: np.ndarray, yo: Index, x: np.ndarray, xo: Index, n: Index) -> None:
-    """y[yo : yo + n] = x[xo : xo + n], in a form that compiles to fast code."""
-    left, right = y[yo : yo + n], x[xo : xo + n]
-    for i in range(n):
-        left[i] = right[i]
+@emitted
+def copy(typing: Any, y: Any, yo: Any, x: Any, xo: Any, n: Any) -> Any:
+    """y[yo : yo + n] = x[xo : xo + n], without the slices, whose reference counts take as long as a row."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        into, source = (start(context, builder, signature, args, at) for at in (0, 2))
+        cgutils.raw_memcpy(builder, into, source, args[4], _BYTES)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(y, types.int64, x, types.int64, types.int64), emit
 
 
-@inner
-def clear(y: np.ndarray, yo: Index, n: Index) -> None:
+@emitted
+def clear(typing: Any, y: Any, yo: Any, n: Any) -> Any:
     """y[yo : yo + n] = 0."""
-    part = y[yo : yo + n]
-    for i in range(n):
-        part[i] = _ZERO
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        into, size = start(context, builder, signature, args, 0), builder.mul(args[2], INDEX(_BYTES))
+        cgutils.memset(builder, into, size, 0)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(y, types.int64, types.int64), emit
 
 
 @inner
