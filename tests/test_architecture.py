@@ -40,6 +40,7 @@ ALLOWED = {
     "report": {"core"},
     "runs": {
         *("core", "kernels", "config", "catalogues", "spec", "data", "models", "engines", "loop", "metrics"),
+        "parts",  # how a model is evaluated
         "report",  # the page of a run that is done
     },
     "terminal": {"data", "report", "runs"},

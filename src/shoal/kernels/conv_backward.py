@@ -21,7 +21,7 @@ from shoal.kernels.conv_layout import (
 )
 from shoal.kernels.conv_lists import list_positions, make_pass, make_sort
 from shoal.kernels.conv_tiles import make_gather
-from shoal.kernels.jit import Flag, Index, Real, apart, inner
+from shoal.kernels.jit import Flag, Index, Real, apart, bare
 from shoal.kernels.layout import Net, Workspace, clear
 from shoal.kernels.moves import turn
 
@@ -31,7 +31,7 @@ _passed, _sort, _sort_one = make_pass(8), make_sort(4), make_sort(1)
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
-@inner
+@bare
 def conv_backward(
     conv: ConvNet, held: ConvWork, net: Net, work: Workspace, batch: Index, drop: Dropping
 ) -> None:
@@ -57,13 +57,13 @@ def conv_backward(
                 values, at, slopes, there = held.inputs, sample, held.slopes, s.before
 
 
-@inner
+@bare
 def scale_of(drop: Dropping, hidden: Index) -> Real:
     """By what dropout multiplies the gradients of what it keeps."""
     return keep_scale(drop.rates[hidden]) if drop.on else _ONE
 
 
-@inner
+@bare
 def _pass(
     s: ConvShape, values: np.ndarray, at: Index, slopes: np.ndarray, there: Index, homes: np.ndarray,
     passing: np.ndarray, gradient: np.ndarray, scale: Real,
@@ -76,7 +76,7 @@ def _pass(
     clear(gradient, s.biases + s.outputs, s.wide - s.outputs)  # vectors end behind a position's channels
 
 
-@inner
+@bare
 def _gather(
     y: np.ndarray, ys: Index, x: np.ndarray, xo: Index, xs: Index, lists: Lists, count: Index, lines: Index,
     run: Index,
@@ -113,7 +113,7 @@ def _gather(
         line += rows
 
 
-@inner
+@bare
 def _add_weights(
     s: ConvShape, gradient: np.ndarray, inputs: np.ndarray, sample: Index, strange: Flag,
     passing: np.ndarray, which: np.ndarray, wo: Index, places: np.ndarray, lists: Lists,
@@ -141,7 +141,7 @@ def _add_weights(
             clear(gradient, at + s.run, s.padded - s.run)
 
 
-@inner
+@bare
 def _list_all(
     s: ConvShape, out: Index, passing: np.ndarray, which: np.ndarray, wo: Index, places: np.ndarray,
     lists: Lists,
@@ -155,7 +155,7 @@ def _list_all(
     return s.everywhere
 
 
-@inner
+@bare
 def _add_slopes(
     s: ConvShape, slopes: np.ndarray, params: np.ndarray, passing: np.ndarray, which: np.ndarray, wo: Index,
     places: np.ndarray, lists: Lists,

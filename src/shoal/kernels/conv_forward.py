@@ -8,7 +8,7 @@ import numpy as np
 
 from shoal.kernels.conv_layout import GROUP, ConvNet, ConvShape, ConvWork, shape_of
 from shoal.kernels.conv_tiles import make_pool, make_window
-from shoal.kernels.jit import Flag, Index, Real, Word, apart, inner
+from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare
 from shoal.kernels.layout import Net, Workspace, clear, copy
 from shoal.kernels.moves import all_finite, turn, weave
 from shoal.kernels.passes import forward_layer
@@ -34,29 +34,31 @@ class Dropping(NamedTuple):
     names: np.ndarray  # [hidden layers] uint64: what is folded into the step's key
 
 
-@inner
+@bare
 def step_key(words: np.ndarray, step: Index) -> tuple[Word, Word]:
     """The key of a client's step."""
     return fold_one(words[0], words[1], np.uint64(step), FOLD_INT)
 
 
-@inner
+@bare
 def keep_scale(rate: Real) -> Real:
     """What survives dropout is multiplied by this."""
     return np.float32(1 / (1 - np.float64(rate)))
 
 
-@inner
-def _draw(space: np.ndarray, drop: Dropping, layer: Index, size: Index, b: Index) -> np.ndarray:
-    """The random numbers of a sample for a layer of this size: a part of those of the whole mini-batch."""
+@bare
+def _draw(space: np.ndarray, drop: Dropping, layer: Index, size: Index, b: Index) -> Index:
+    """Draw the random numbers of a sample for a layer of this size: a part of those of the mini-batch.
+
+    Returns where they start.
+    """
     key = fold_one(drop.first, drop.second, drop.names[layer], FOLD_TEXT)
-    begin = b * size
-    skip = begin % 16
-    coarse(key, begin // 16, space[: (skip + size + 15) // 16 * 16])
-    return space[skip : skip + size]
+    skip = b * size % 16
+    coarse(key, b * size // 16, space[: (skip + size + 15) // 16 * 16])
+    return skip
 
 
-@inner
+@bare
 def conv_forward(
     conv: ConvNet, held: ConvWork, net: Net, work: Workspace, x: np.ndarray, rows: np.ndarray, drop: Dropping
 ) -> None:
@@ -79,20 +81,17 @@ def conv_forward(
                 _thin(work.values[at : at + net.sizes[layer + 1]], held.noise, drop, hidden, b)
 
 
-@inner
+@bare
 def _thin(row: np.ndarray, space: np.ndarray, drop: Dropping, hidden: Index, b: Index) -> None:
     """Dropout of a sample's activations."""
     apart()
-    noise, rate, scale = (
-        _draw(space, drop, hidden, row.size, b),
-        drop.rates[hidden],
-        keep_scale(drop.rates[hidden]),
-    )
+    skip, rate = _draw(space, drop, hidden, row.size, b), drop.rates[hidden]
+    noise, scale = space[skip : skip + row.size], keep_scale(rate)
     for i in range(row.size):
         row[i] *= scale if noise[i] >= rate else _ZERO
 
 
-@inner
+@bare
 def _enter(conv: ConvNet, held: ConvWork, image: np.ndarray, b: Index) -> None:
     """Copy a sample [channels, pixels] into the first layer."""
     apart()
@@ -104,7 +103,7 @@ def _enter(conv: ConvNet, held: ConvWork, image: np.ndarray, b: Index) -> None:
     held.strange[0, b] = not all_finite(image)
 
 
-@inner
+@bare
 def _convolve(conv: ConvNet, held: ConvWork, layer: Index, b: Index, drop: Dropping) -> None:
     """A convolution with bias, ReLU and pool, for one sample."""
     apart()
@@ -131,7 +130,7 @@ def _convolve(conv: ConvNet, held: ConvWork, layer: Index, b: Index, drop: Dropp
         held.strange[layer + 1, b] = strange
 
 
-@inner
+@bare
 def _sum_group(
     s: ConvShape, sums: np.ndarray, inputs: np.ndarray, at: Index, places: np.ndarray, first: Index,
     kernels: np.ndarray, count: Index,
@@ -149,7 +148,7 @@ def _sum_group(
             _window_half(*into, inputs, at, places, first + i, *weights, s.lines, s.line, s.run)
 
 
-@inner
+@bare
 def _pool_group(
     s: ConvShape, count: Index, sums: np.ndarray, which: np.ndarray, at: Index, params: np.ndarray,
     seen: np.ndarray, target: np.ndarray, to: Index, homes: np.ndarray, first: Index,
@@ -169,18 +168,18 @@ def _pool_group(
             _pool_one(*into, *source, *rest)
 
 
-@inner
+@bare
 def _drop_inside(conv: ConvNet, held: ConvWork, layer: Index, at: Index, b: Index, drop: Dropping) -> None:
     """Dropout of a sample between convolutions. Random numbers lie channel by channel."""
     s, rate = shape_of(conv, layer), drop.rates[layer]
-    noise, scale = _draw(held.noise, drop, layer, s.outputs * s.area, b), keep_scale(rate)
+    skip, scale = _draw(held.noise, drop, layer, s.outputs * s.area, b), keep_scale(rate)
     for p in range(s.area):
         place = at + conv.homes[s.homes + p]
         for c in range(s.outputs):
-            held.inputs[place + c] *= scale if noise[c * s.area + p] >= rate else _ZERO
+            held.inputs[place + c] *= scale if held.noise[skip + c * s.area + p] >= rate else _ZERO
 
 
-@inner
+@bare
 def _flatten(conv: ConvNet, held: ConvWork, values: np.ndarray, at: Index, b: Index, drop: Dropping) -> None:
     """Copy the last convolution's outputs to the first dense layer, channel by channel, with dropout."""
     apart()

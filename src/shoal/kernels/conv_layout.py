@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.jit import Flag, Index, apart, inner
+from shoal.kernels.jit import Flag, Index, apart, bare, inner
 from shoal.kernels.layout import clear, leave, zeros
 from shoal.kernels.plan import ConvLayer, ConvPlan
 
@@ -75,8 +75,9 @@ def tables(plan: ConvPlan) -> ConvNet:
         size = _up((layer.shape[1] + 2 * layer.padding[0]) * line + RUN, RUN)
         bias_at = params_at + outs * lines * padded
         numbers[i] = ConvShape(
-            ins, layer.shape[2], outs, wide, lines, run, padded, line, area, 4 if layer.pool else 1, everywhere, size,
-            sum(map(len, places)), sum(map(len, homes)), inputs_at, which_at, params_at, bias_at, kernels_at,
+            ins, layer.shape[2], outs, wide, lines, run, padded, line, area, 4 if layer.pool else 1,
+            everywhere, size, sum(map(len, places)), sum(map(len, homes)), inputs_at, which_at, params_at,
+            bias_at, kernels_at,
         )  # fmt: skip
         places.append(_places(layer, line))
         homes.append(_homes(layer.output, plan.convs[i + 1] if i + 1 < len(plan.convs) else None))
@@ -121,7 +122,7 @@ def _order(layer: ConvLayer, padded: int) -> np.ndarray:
     return places.reshape(-1)
 
 
-@inner
+@bare
 def shape_of(conv: ConvNet, layer: Index) -> ConvShape:
     """The numbers of a layer."""
     n = conv.numbers[layer]
@@ -141,7 +142,7 @@ class Lists(NamedTuple):
     targets: np.ndarray  # where its sums go
 
 
-@inner
+@bare
 def positions_at_once(s: ConvShape) -> Index:
     """How many output positions are listed for the weights: what their kernels see stays in the cache."""
     return min(s.area, max(16, s.area * _CACHED // s.size))
@@ -205,7 +206,7 @@ def make_conv_work(
     )  # fmt: skip
 
 
-@inner
+@bare
 def pack_conv(order: np.ndarray, flat: np.ndarray, params: np.ndarray) -> None:
     """Copy the convolutions' parameters into the padded layout; `flat` may have more behind them."""
     apart()
@@ -214,7 +215,7 @@ def pack_conv(order: np.ndarray, flat: np.ndarray, params: np.ndarray) -> None:
         params[order[i]] = flat[i]
 
 
-@inner
+@bare
 def unpack_conv(
     order: np.ndarray, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray
 ) -> Flag:
@@ -226,7 +227,7 @@ def unpack_conv(
     return leave(flat[:count], origin[:count], flat[:count], change[:count])
 
 
-@inner
+@bare
 def lay_kernels(conv: ConvNet, params: np.ndarray, kernels: np.ndarray) -> None:
     """Copy the parameters into the form in which the forward pass reads them."""
     apart()

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from shoal.kernels.jit import Flag, Index, emitted, inner
+from shoal.kernels.jit import Flag, Index, bare, emitted, inner
 from shoal.kernels.tiles import LANES
 from shoal.kernels.vectors import INDEX, start
 
@@ -106,7 +106,7 @@ def clear(typing: Any, y: Any, yo: Any, n: Any) -> Any:
     return types.void(y, types.int64, types.int64), emit
 
 
-@inner
+@bare
 def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
     """Copy parameters into the padded layout."""
     at = 0
@@ -119,14 +119,14 @@ def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
         at += out
 
 
-@inner
+@bare
 def _pad(y: np.ndarray, yo: Index, stride: Index, x: np.ndarray, xo: Index, n: Index) -> None:
     """Copy a row and clear its padding, in which a diverged client may have left nan."""
     copy(y, yo, x, xo, n)
     clear(y, yo + n, stride - n)
 
 
-@inner
+@bare
 def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
     """The inverse of `pack`; also computes the change of the parameters since `origin`.
 
@@ -146,7 +146,7 @@ def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, c
     return sound
 
 
-@inner
+@bare
 def leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
     """Copy a row and its change; returns whether all of the change can be squared."""
     strange = False

@@ -8,7 +8,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from shoal.kernels.jit import Flag, Index, apart, emitted, inner
+from shoal.kernels.jit import Flag, Index, apart, bare, emitted
 from shoal.kernels.layout import copy
 from shoal.kernels.vectors import FLOAT, INDEX, Loop, fma, load, shuffle, start, store, zeros
 
@@ -39,7 +39,7 @@ def _turn_block(typing: Any, y: Any, yo: Any, ys: Any, x: Any, xo: Any, xs: Any)
     return types.void(y, i, i, x, i, i), emit
 
 
-@inner
+@bare
 def turn(y: np.ndarray, yo: Index, x: np.ndarray, xo: Index, rows: Index, columns: Index) -> None:
     """y[yo + j*rows + i] = x[xo + i*columns + j] for i < rows, j < columns."""
     apart()
@@ -74,10 +74,10 @@ def _weave_three(typing: Any, y: Any, yo: Any, x: Any, xo: Any, xs: Any, n: Any)
     return types.void(y, i, x, i, i, i), emit
 
 
-@inner
+@bare
 def weave(y: np.ndarray, yo: Index, x: np.ndarray, xo: Index, xs: Index, channels: Index, n: Index) -> None:
     """y[yo + i*channels + c] = x[xo + c*xs + i] for c < channels, i < n."""
-    done = np.int64(0)
+    done: Index = np.int64(0)
     if channels == 1:
         copy(y, yo, x, xo, n)
         return
@@ -108,11 +108,11 @@ def _nothing(typing: Any, x: Any, xo: Any, n: Any) -> Any:
     return types.float32(x, i, i), emit
 
 
-@inner
+@bare
 def all_finite(x: np.ndarray) -> Flag:
     """Whether no number is infinite or nan."""
     whole = x.size // _LONG * _LONG
     total = _nothing(x, np.int64(0), whole) if whole else _ZERO
     for i in range(whole, x.size):
         total += x[i] * _ZERO
-    return total == _ZERO
+    return bool(total == _ZERO)

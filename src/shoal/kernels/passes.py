@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.jit import Flag, Index, Real, apart, inner
+from shoal.kernels.jit import Flag, Index, Real, apart, bare
 from shoal.kernels.layout import BAND, Net, Workspace, clear
 from shoal.kernels.tiles import LANES, TALL, make_dot, make_outer
 
@@ -25,21 +25,21 @@ class StepRule(NamedTuple):
     shifted: Flag  # whether a shift is added to every gradient
 
 
-@inner
+@bare
 def plain(rule: StepRule) -> Flag:
     """Whether a step only subtracts the gradient; mu = 0 counts as no proximal term."""
     extras = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO or rule.shifted
     return not extras
 
 
-@inner
+@bare
 def only_shifted(rule: StepRule) -> Flag:
     """Whether a step subtracts the gradient and the shift, and nothing else is done."""
     others = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO
     return rule.shifted and not others
 
 
-@inner
+@bare
 def _shift(w: np.ndarray, at: Index, shift: np.ndarray, flat: Index, count: Index, rate: Real) -> None:
     """w -= rate * shift, for a row that is still in the cache."""
     row, more = w[at : at + count], shift[flat : flat + count]
@@ -50,7 +50,7 @@ def _shift(w: np.ndarray, at: Index, shift: np.ndarray, flat: Index, count: Inde
 def _dot_band(rows: int) -> Callable[..., None]:
     two, one = make_dot(rows, 2), make_dot(rows, 1)
 
-    @inner
+    @bare
     def dots(
         y: np.ndarray, yo: Index, ys: Index,
         w: np.ndarray, wo: Index, ws: Index,
@@ -68,7 +68,7 @@ def _dot_band(rows: int) -> Callable[..., None]:
 def _outer_band(rows: int) -> Callable[..., None]:
     tile = make_outer(rows)
 
-    @inner
+    @bare
     def outers(
         y: np.ndarray, yo: Index, wide: Index,
         a: np.ndarray, ao: Index, ar: Index, ak: Index,
@@ -85,7 +85,7 @@ _dots_tall, _dots_two, _dots_one = _dot_band(TALL), _dot_band(2), _dot_band(1)
 _outers_tall, _outers_two, _outers_one = _outer_band(2 * TALL), _outer_band(2), _outer_band(1)
 
 
-@inner
+@bare
 def _dots(
     y: np.ndarray, yo: Index, ys: Index,
     out: Index,
@@ -106,14 +106,14 @@ def _dots(
         _dots_one(y, yo + o, ys, w, wo + o * ws, ws, x, xo, batch)
 
 
-@inner
+@bare
 def forward(net: Net, work: Workspace, batch: Index) -> None:
     """Compute the activations of all layers from those of the input."""
     for layer in range(net.weights.size):
         forward_layer(net, work, layer, np.int64(0), batch)
 
 
-@inner
+@bare
 def forward_layer(net: Net, work: Workspace, layer: Index, first: Index, batch: Index) -> None:
     """Compute the outputs of a layer for `batch` rows of its input, starting at the row `first`."""
     apart()
@@ -134,7 +134,7 @@ def forward_layer(net: Net, work: Workspace, layer: Index, first: Index, batch: 
                 row[i] += bias[i]
 
 
-@inner
+@bare
 def _accumulate(
     y: np.ndarray, yo: Index, rows: Index, wide: Index,
     a: np.ndarray, ao: Index, ar: Index, ak: Index,
@@ -155,7 +155,7 @@ def _accumulate(
             _outers_one(y, yo + r * wide, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
 
 
-@inner
+@bare
 def backward(
     net: Net,
     work: Workspace,
@@ -208,7 +208,7 @@ def backward(
         end = flat
 
 
-@inner
+@bare
 def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index, scale: Real) -> None:
     """The backward pass of ReLU, and of dropout, which multiplied by `scale` what it kept.
 
@@ -219,7 +219,7 @@ def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index, scale: Re
         left[i] = _ZERO if right[i] <= _ZERO else left[i] * scale
 
 
-@inner
+@bare
 def _descend_bias(
     net: Net, work: Workspace, layer: Index, batch: Index, rule: StepRule, fresh: Flag, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
@@ -238,7 +238,7 @@ def _descend_bias(
         _descend(work, at, none, net.sizes[layer + 1], rule, fresh, origin, shift, flat)
 
 
-@inner
+@bare
 def _descend(
     work: Workspace, at: Index, from_: Index, count: Index, rule: StepRule, fresh: Flag, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
@@ -249,7 +249,7 @@ def _descend(
     descend(w, g, speed, rule, fresh, origin[flat : flat + count], shift[flat : flat + count])
 
 
-@inner
+@bare
 def descend(
     w: np.ndarray, g: np.ndarray, speed: np.ndarray, rule: StepRule, fresh: Flag, origin: np.ndarray,
     shift: np.ndarray,

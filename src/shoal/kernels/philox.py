@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import float32, int64, types, uint64
 
-from shoal.kernels.jit import Index, Word, emitted, given, inner, kernel
+from shoal.kernels.jit import Index, Word, bare, emitted, given, inner, kernel
 
 # the last word of the counter, which is 0 in the stream of the key itself
 FOLD_INT, FOLD_TEXT = np.uint64(1), np.uint64(2)
@@ -40,7 +40,7 @@ def _product(typing: Any, a: Any, b: Any) -> Any:
     return _PAIR(uint64, uint64), emit
 
 
-@inner
+@bare
 def _block(key: tuple[Word, Word], c0: Word, c1: Word, c3: Word) -> tuple[Word, Word, Word, Word]:
     """Four numbers from the counter (c0, c1, 0, c3)."""
     (k0, k1), c2 = key, _ZERO
@@ -138,7 +138,7 @@ def permutations(words: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarr
     return orders
 
 
-@inner
+@bare
 def coarse(key: tuple[Word, Word], block: Index, numbers: np.ndarray) -> None:
     """Fill an array, whose size is a multiple of 16, as `uniforms` does, starting at a block of 16."""
     for at in range(0, numbers.size, 16):
