@@ -319,6 +319,16 @@ class BitsBySize(Selector):
         return Cohort(tuple(available), {"bits": bits}, len(available))
 
 
+@dataclass(frozen=True)
+class FormatById(Selector):
+    """Everybody takes part, in one of four number formats."""
+
+    def select(self, state, available, reports, moment):
+        names = ("e5m2", "float16", "bfloat16", "float32")
+        formats = tuple(names[client % 4] for client in available)
+        return Cohort(tuple(available), {"format": formats}, len(available))
+
+
 class Quantized(NamedTuple):
     codes: Tensor
     least: Tensor

@@ -12,7 +12,17 @@ ROOT = Path(shoal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 # what each package may import of Shoal; everything may import its own package
-CATALOGUES = {"aggregators", "attacks", "codecs", "data", "methods", "models", "privacy", "selectors"}
+CATALOGUES = {
+    "aggregators",
+    "arrivals",
+    "attacks",
+    "codecs",
+    "data",
+    "methods",
+    "models",
+    "privacy",
+    "selectors",
+}
 ALLOWED = {
     "kernels": set(),
     "core": {"kernels"},
@@ -23,7 +33,8 @@ ALLOWED = {
     "aggregators": {"core", "kernels", "parts", "server", "solver"},
     "methods": {"core", "parts", "aggregators", "codecs", "server", "solver", "terms"},
     "selectors": {"core", "kernels"},
-    "codecs": {"core", "parts"},
+    "codecs": {"core", "kernels", "parts"},
+    "arrivals": {"core"},
     "attacks": {"core"},
     "privacy": {"core"},
     "models": {"core"},
@@ -34,23 +45,25 @@ ALLOWED = {
     "loop": {"core", "round_stats"},
     "config": {"core"},
     "catalogues": {"core", "config", "server", "terms", *CATALOGUES},
-    "spec": {"core", "config", "catalogues", "metrics", "solver", *CATALOGUES},
+    "run_settings": {"core", "metrics"},
+    "spec": {"core", "config", "catalogues", "run_settings", "solver", *CATALOGUES},
     "overrides": {"core", "config", "catalogues", "spec"},
     "extend": {"core", "aggregators", "methods", "server", "solver"},
     "report": {"core"},
     "runs": {
         *("core", "kernels", "config", "catalogues", "spec", "data", "models", "engines", "loop", "metrics"),
         "parts",  # how a model is evaluated
+        "run_settings",
         "report",  # the page of a run that is done
     },
     "terminal": {"data", "report", "runs"},
     "study": {
         *("core", "config", "catalogues", "spec", "overrides", "metrics", "engines", "aggregators"),
-        *("selectors", "runs", "report", "terminal"),
+        *("selectors", "methods", "models", "loop", "runs", "report", "terminal"),
     },
     "bench": {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),
-        *("runs", "report"),
+        *("codecs", "run_settings", "runs", "report"),
     },
     "__init__": {"core", "runs", "spec"},
 }

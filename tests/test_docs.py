@@ -13,6 +13,7 @@ import tomli_w
 import typer
 
 import shoal
+from shoal.arrivals import ARRIVALS
 from shoal.attacks import ATTACKS
 from shoal.cli import app
 from shoal.codecs import CODECS
@@ -23,9 +24,10 @@ from shoal.data.partitions import PARTITIONS
 from shoal.methods import METHODS
 from shoal.models import MODELS
 from shoal.overrides import with_method, with_settings
+from shoal.run_settings import Checkpoint, EngineSpec, Evaluate
 from shoal.selectors import SELECTORS
 from shoal.solver.sgd import Sgd
-from shoal.spec import Checkpoint, EngineSpec, Evaluate, Spec, from_table, load_table, to_table
+from shoal.spec import Spec, from_table, load_table, to_table
 from shoal.study import arena, compare
 from shoal.study.reproduce import EXPERIMENTS
 from shoal.study.reproduce.run_experiment import chosen
@@ -92,8 +94,8 @@ def section(part):
 
 @pytest.mark.parametrize(
     "catalogue",
-    [METHODS, PARTITIONS, SELECTORS, CODECS, ATTACKS],
-    ids=["methods", "partitions", "selectors", "codecs", "attacks"],
+    [METHODS, PARTITIONS, SELECTORS, CODECS, ATTACKS, ARRIVALS],
+    ids=["methods", "partitions", "selectors", "codecs", "attacks", "arrivals"],
 )
 def test_every_entry_and_its_fields_are_on_the_page(catalogue):
     for name, entry in catalogue.items():
@@ -250,6 +252,7 @@ def test_a_methods_page_has_its_fields_and_a_result():
         ("selectors", SELECTORS),
         ("codecs", CODECS),
         ("attacks", ATTACKS),
+        ("arrivals", ARRIVALS),
     ],
 )
 def test_the_readme_names_all_there_is(row, catalogue):

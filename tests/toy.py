@@ -106,8 +106,10 @@ def table(method: Any = "fedavg", legs: int = 4, **changes: Any) -> dict[str, An
     }
     name = method if isinstance(method, str) else getattr(method, "get", {}.get)("name")
     fields = arguments(METHODS[name]) if name in METHODS else {"local": None}
-    if "local" not in fields:
+    if not {"local", "inner"} & set(fields):
         del tables["local"]
+    if getattr(METHODS.get(name), "selector", "") == "all" and "selector" not in changes:
+        tables["selector"] = "all"  # it chooses among all clients
     small = {field: value for field, value in (("epochs", legs), ("steps", 5)) if field in fields}
     if method == name and small:
         tables["method"] = {"name": name, **small}

@@ -29,7 +29,10 @@ class WireEngine(Engine):
             self._way = Collusion(self._client, self._way, self)  # attackers have a channel of their own
 
     def clients(self, round):
-        return range(len(self._server.shards))
+        return self._server.federation.engine.clients(round)
+
+    def reports(self, round):
+        return self._server.federation.engine.reports(round)
 
     def samples(self, clients):
         return [self._server.shards.count(client) for client in clients]
@@ -49,7 +52,7 @@ class WireEngine(Engine):
             memory = self.memory(client, work.accepted.get(client))
             visit = self._client.visit(work.verb, client, memory, Packet.from_bytes(wire), context)
             if visit.answer is None:
-                answers[client] = Delivery((client,), work.version, sent, None, visit.reason, down, 0, 0.0)
+                answers[client] = Delivery((client,), work.version, sent, None, visit.reason, down, 0)
                 continue
             kept, answer = visit.memory, visit.answer
             if work.verb in TRAINING and self._client.remembers:
@@ -57,7 +60,7 @@ class WireEngine(Engine):
             back = bytes(answer)
             assert len(back) == answer.nbytes
             reply, reason = self._server.side.read(work.verb, Packet.from_bytes(back))
-            answers[client] = Delivery((client,), work.version, sent, reply, reason, down, len(back), 0.0)
+            answers[client] = Delivery((client,), work.version, sent, reply, reason, down, len(back))
         yield from (answers[client] for client in cohort.ids)
 
     def memory(self, client, version) -> Memory:

@@ -8,18 +8,22 @@ from typing import Any
 
 from shoal.aggregators import AGGREGATORS
 from shoal.aggregators.aggregator import Aggregator
+from shoal.arrivals import ARRIVALS
 from shoal.attacks import ATTACKS
-from shoal.codecs import CODECS
+from shoal.codecs import CODECS, IMPLIED
 from shoal.config import MISSING, Catalogue, arguments, write
+from shoal.core.arrivals import Arrivals
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec
 from shoal.core.data import Partition
+from shoal.core.devices import Devices
 from shoal.core.method import Method, Recipe
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.term import Term
 from shoal.data import DATASETS
 from shoal.data.partitions import PARTITIONS
+from shoal.devices import DEVICES
 from shoal.methods import METHODS
 from shoal.models import MODELS
 from shoal.privacy import PRIVACY
@@ -36,9 +40,11 @@ CATALOGUES: dict[Any, Catalogue] = {
     Recipe: METHOD,
     Partition: Catalogue("partition", PARTITIONS, tag="kind"),
     Selector: Catalogue("selector", SELECTORS),
-    Codec: Catalogue("codec", CODECS),
+    Codec: Catalogue("codec", CODECS, implied=IMPLIED),
     Attack: Catalogue("attack", ATTACKS),
     Privacy: Catalogue("privacy", PRIVACY),
+    Arrivals: Catalogue("kind of arrivals", ARRIVALS),
+    Devices: Catalogue("kind of devices", DEVICES),
     Term: Catalogue("term", TERMS),
     Aggregator: Catalogue("aggregator", AGGREGATORS),
     ServerOptimizer: Catalogue("server optimizer", SERVERS),

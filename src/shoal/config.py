@@ -34,6 +34,12 @@ class Catalogue(NamedTuple):
     kind: str
     entries: Mapping[str, Callable[..., Any]]
     tag: str = "name"
+    implied: Mapping[str, str] = {}  # fields that say which part is meant, without its name
+
+    def named(self, table: Table) -> Table:
+        """The table with the name that its fields imply, if it has none."""
+        names = [name for field, name in self.implied.items() if field in table]
+        return {self.tag: names[0], **table} if names and self.tag not in table else table
 
 
 def arguments(constructor: Callable[..., Any]) -> dict[str, Argument]:
@@ -113,6 +119,7 @@ def part(
 ) -> Any:
     """The part that is described by a table, or by its name alone."""
     table = {catalogue.tag: table} if isinstance(table, str) else table
+    table = catalogue.named(table) if isinstance(table, dict) else table
     if not isinstance(table, dict) or catalogue.tag not in table:
         raise SpecError(f"{path} needs a {catalogue.tag}, one of: {', '.join(catalogue.entries)}")
     fields = {name: value for name, value in table.items() if name != catalogue.tag}
@@ -131,6 +138,8 @@ def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalog
     """`value` converted to the wanted type, or an error that says what it should be."""
     origin, options = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
+        if any(isinstance(value, option) for option in options if option in catalogues):
+            return value  # a part that was given as an object
         inner, *words = (option for option in options if option is not type(None))
         known = [word for literal in words for word in typing.get_args(literal)]
         if isinstance(value, str) and known:  # a number, or one of a few words

@@ -4,6 +4,7 @@ from shoal.aggregators.aggregator import Aggregator, Outcome, Weighting, moved
 from shoal.aggregators.averaging import Averaged, Averaging, AveragingMethod
 from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix
 from shoal.aggregators.mean import Mean, WeightedSum
+from shoal.core.arrivals import Arrivals
 from shoal.core.attack import Attack, Knows, altered, in_unison, target, with_target
 from shoal.core.codec import Codec, Packet
 from shoal.core.data import Batch, Data, Dataset, Partition, Shards
@@ -11,6 +12,7 @@ from shoal.core.errors import DeclinedError, SpecError
 from shoal.core.gate import Like, Some
 from shoal.core.key import Key
 from shoal.core.method import Axes, Gather, Method, Recipe
+from shoal.core.population import Spans
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.serialization import nbytes
@@ -36,6 +38,7 @@ from shoal.solver.sgd import Sgd
 
 __all__ = [
     "Aggregator",
+    "Arrivals",
     "Attack",
     "Averaged",
     "Averaging",
@@ -75,6 +78,7 @@ __all__ = [
     "Shards",
     "Solver",
     "Some",
+    "Spans",
     "SpecError",
     "Start",
     "Step",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from shoal.core.codec import Packet
 from shoal.core.engine import Delivery, Engine, Work, stage
 from shoal.core.errors import StageError
 from shoal.core.gate import Gate
@@ -19,7 +20,8 @@ from shoal.core.method import Method
 from shoal.core.selector import Selector
 from shoal.core.task import Task
 from shoal.core.tree import all_finite
-from shoal.core.types import Acc, Cohort, Metrics, Moment, State, Version
+from shoal.core.types import Acc, Cohort, Metrics, Moment, Report, State, Version
+from shoal.round_clock import ALWAYS, Deadline, RoundClock
 from shoal.round_stats import Tally
 
 
@@ -35,6 +37,7 @@ class Federation:
     model_key: Key  # for initial weights
     remembers: bool  # whether clients have a memory
     min_replies: int = 1  # with fewer replies, an exchange counts as if it had none
+    deadline: Deadline = ALWAYS  # until when replies count
 
 
 class Progress(NamedTuple):
@@ -55,6 +58,7 @@ class Round(NamedTuple):
     bytes_up: int
     rejected: tuple[tuple[int, str], ...]
     metrics: Metrics
+    seconds: float | None = None  # virtual; None without devices
 
 
 def start(federation: Federation) -> Progress:
@@ -66,20 +70,42 @@ def start(federation: Federation) -> Progress:
 
 def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round]:
     """Run one round."""
-    key, round, tally = federation.key.fold("round", progress.round), progress.round, Tally()
+    key, round = federation.key.fold("round", progress.round), progress.round
+    tally = Tally(RoundClock(federation.deadline))
     progress = _admit(federation, progress, key.fold("admit"), tally)
     with stage("select", None, round):
         engine = federation.engine
         moment = Moment(round, 0, False, key.fold("select"))
-        cohort = federation.selector.select(
-            progress.selector, engine.clients(round), engine.reports(round), moment
-        )
+        cohort, reports = _selected(federation, progress, moment, tally)
         cohort, samples = _ordered(engine, cohort)
-        legs = federation.method.legs(progress.state, cohort, moment._replace(key=key.fold("legs")))
+        asked = moment._replace(key=key.fold("legs"), reports=reports)
+        # nothing can be learned of nobody; so no method has to know of empty rounds
+        legs = federation.method.legs(progress.state, cohort, asked) if cohort.ids else ()
+        tally.metrics.update(federation.method.planned(progress.state, cohort, asked) if cohort.ids else {})
     walk = RoundWalk(federation, progress, legs, samples, key, tally)
     engine.walk(walk)
-    record = Round(cohort.ids, tally.down, tally.up, tuple(tally.rejected), tally.recorded())
+    members = tuple(dict.fromkeys(client for leg in dict.fromkeys(map(_ids, legs)) for client in leg))
+    refused = tuple(tally.rejected)
+    record = Round(members, tally.down, tally.up, refused, tally.recorded(), tally.clock.seconds)
     return walk.progress._replace(round=round + 1), record
+
+
+def _ids(leg: Cohort) -> tuple[int, ...]:
+    return leg.ids
+
+
+def _selected(
+    federation: Federation, progress: Progress, moment: Moment, tally: Tally
+) -> tuple[Cohort, Mapping[int, Report]]:
+    """The cohort of a round, empty if nobody can be reached, and what clients report of their devices."""
+    engine, selector = federation.engine, federation.selector
+    available = engine.clients(moment.round)
+    asked = selector.asks_report or federation.method.asks_report
+    reports = engine.reports(moment.round) if asked else {}
+    tally.up += sum(Packet(report).nbytes for report in reports.values())
+    if not len(available):
+        return Cohort((), {}, 0), reports
+    return selector.select(progress.selector, available, reports, moment), reports
 
 
 class RoundWalk:
@@ -142,8 +168,8 @@ def _leg(
         acc = method.begin(progress.state, cohort)
     work = Work("update", moment.round, moment.leg, progress.accepted)
     accepted, selector = dict(progress.accepted), progress.selector
-    tally.next_leg()
-    for delivery in engine.exchange(work, cohort, message, key):
+    tally.next_leg(cohort)
+    for delivery in tally.clock.timed(engine.exchange(work, cohort, message, key), len(cohort.ids)):
         for usable in tally.take(delivery, gate):
             with stage("fold", usable.clients[0], moment.round):
                 acc = _fold(method, acc, usable)
@@ -175,7 +201,8 @@ def _observe(selector: Selector, state: Any, delivery: Delivery) -> Any:
         return state
     for single in delivery.singles():
         assert single.reply is not None
-        state = selector.observe(state, single.clients[0], single.reply, single.seconds)
+        seconds = single.spent[0].total if single.spent else 0.0
+        state = selector.observe(state, single.clients[0], single.reply, seconds)
     return state
 
 
@@ -220,7 +247,7 @@ def _ordered(engine: Engine, cohort: Cohort) -> tuple[Cohort, dict[int, int]]:
 
     Also returns the number of samples that each client has declared, in that order.
     """
-    samples = engine.samples(cohort.ids)
+    samples = engine.samples(cohort.ids) if cohort.ids else ()
     order = sorted(zip([-n for n in samples], cohort.ids, range(len(cohort.ids)), strict=True))
     ordered = cohort.take([position for _, _, position in order])
     return ordered, {client: -negative for negative, client, _ in order}

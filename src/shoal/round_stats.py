@@ -6,13 +6,15 @@ from typing import Any
 
 from shoal.core.engine import Delivery
 from shoal.core.gate import Gate, unknown
-from shoal.core.types import Reply
+from shoal.core.types import Cohort, Reply
+from shoal.round_clock import RoundClock
 
 
 class Tally:
     """The counts of one round."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: RoundClock) -> None:
+        self.clock = clock
         self.down = self.up = 0
         self.replies = 0  # accepted in this leg
         self.rejected: list[tuple[int, str]] = []
@@ -22,8 +24,9 @@ class Tally:
         self._sums: dict[str, tuple[float, float]] = {}  # of the metrics that clients report
         self._leg_sums: dict[str, tuple[float, float]] = {}
 
-    def next_leg(self) -> None:
+    def next_leg(self, cohort: Cohort) -> None:
         """Start to count a new leg."""
+        self.clock.next_leg(cohort)
         self._before = (self.down, self.up)
         self.replies = 0
         self._accepted = []
@@ -31,6 +34,7 @@ class Tally:
 
     def repeat(self, legs: int) -> None:
         """Count the traffic of this leg `legs` more times."""
+        self.clock.repeat(legs)
         down, up = self._before
         self.down, self.up = self.down + legs * (self.down - down), self.up + legs * (self.up - up)
 
@@ -90,7 +94,7 @@ class Tally:
         means = {
             f"clients.{name}": total / weights for name, (total, weights) in self.sums().items() if weights
         }
-        return means | self.metrics
+        return means | self.metrics | self.clock.recorded()
 
     def _count(self, delivery: Delivery) -> None:
         self.down += delivery.bytes_down

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import tomli_w
 
@@ -25,18 +25,20 @@ from shoal.config import (
     unknown,
     write,
 )
+from shoal.core.arrivals import Arrivals
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec
 from shoal.core.data import Partition
+from shoal.core.devices import Devices
 from shoal.core.errors import SpecError
-from shoal.core.key import Key
 from shoal.core.method import Method, Recipe
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.task import LossName
 from shoal.data.partitions import Dirichlet
+from shoal.devices.tiers import TierDevices
 from shoal.methods.fedavg import FedAvg
-from shoal.metrics import MetricName
+from shoal.run_settings import Checkpoint, EngineSpec, Evaluate, Faults, Seeds
 from shoal.selectors import SELECTORS
 from shoal.selectors.uniform import Uniform
 from shoal.solver.sgd import Sgd
@@ -48,6 +50,8 @@ PARTS = {
     "codec": Codec,
     "attack": Attack,
     "privacy": Privacy,
+    "arrivals": Arrivals,
+    "devices": Devices,
 }
 TAGS = {name: CATALOGUES[protocol].tag for name, protocol in PARTS.items()}
 
@@ -84,83 +88,6 @@ class TaskSpec:
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """When and how models are evaluated."""
-
-    every: int = 1  # rounds; 0: only after the last one
-    clients: int = 100  # a fixed sample, each client with the model that it would use
-    metrics: tuple[MetricName, ...] = ("accuracy", "balanced_accuracy", "f1", "auc")
-    stop_at: float | None = None  # stop when the accuracy, in [0, 1], or the mean squared error reaches this
-
-    def __post_init__(self) -> None:
-        for name, value in (("every", self.every), ("clients", self.clients)):
-            if value < 0:
-                raise SpecError(f"{name} must be at least 0, got {value}")
-        if self.stop_at is not None and not self.every:
-            raise SpecError(
-                f"stop_at = {self.stop_at:g} needs evaluations during the run, but every = 0 "
-                "evaluates only once, at its end; set every = 1"
-            )
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """How often a checkpoint is saved."""
-
-    every: int = 1  # rounds; 0: never
-
-    def __post_init__(self) -> None:
-        if self.every < 0:
-            raise SpecError(f"every must be at least 0, got {self.every}")
-
-
-@dataclass(frozen=True)
-class Faults:
-    """What happens if clients fail."""
-
-    on_error: Literal["stop", "refuse"] = "stop"  # an error at a client stops the run, or costs its reply
-    min_replies: int = 1  # with fewer replies, an exchange counts as if it had none
-
-    def __post_init__(self) -> None:
-        if self.min_replies < 1:
-            raise SpecError(f"min_replies must be at least 1, got {self.min_replies}")
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """Separate seeds for parts of a run; those left out are derived from `seed`."""
-
-    partition: int | None = None  # the partition of training and test samples
-    model: int | None = None  # initial weights
-    order: int | None = None  # everything else: sampling of clients, attackers, order of samples, noise
-
-    def __post_init__(self) -> None:
-        for name, value in (("partition", self.partition), ("model", self.model), ("order", self.order)):
-            if value is not None and value < 0:
-                raise SpecError(f"{name} must be at least 0, got {value}")
-
-    def key(self, part: Literal["partition", "model", "order"], seed: int) -> Key:
-        """The root key of that part, in a run with this seed."""
-        own = getattr(self, part)
-        return Key.from_seed(seed if own is None else own)
-
-
-@dataclass(frozen=True)
-class EngineSpec:
-    """Where clients run."""
-
-    name: Literal["local"] = "local"
-    mode: Literal["auto", "serial", "block", "workers"] = "auto"
-    workers: int = 0  # processes or threads; 0: one per processor. Does not change results
-    exact: bool = False  # accepted, but without effect: all modes give the same bits
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise SpecError(f"workers must be at least 0, got {self.workers}; 0 uses all processors")
-
-
-@dataclass(frozen=True)
 class Spec:
     """A complete description of a run."""
 
@@ -173,6 +100,8 @@ class Spec:
     codec: Codec = field(default_factory=Raw)
     attack: Attack | None = None
     privacy: Privacy | None = None
+    arrivals: Arrivals | None = None
+    devices: Devices | None = None
     evaluate: Evaluate = field(default_factory=Evaluate)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     faults: Faults = field(default_factory=Faults)
@@ -182,6 +111,8 @@ class Spec:
     def __post_init__(self) -> None:
         if cast(Any, self.selector) is None:
             object.__setattr__(self, "selector", SELECTORS[self.method.selector or "uniform"]())
+        if self.devices is None and (self.method.asks_report or self.selector.asks_report):
+            object.__setattr__(self, "devices", TierDevices())
         if self.seed < 0:
             raise SpecError(f"seed must be at least 0, got {self.seed}")
         if self.rounds < 1:
@@ -198,7 +129,8 @@ def to_table(spec: Spec) -> Table:
     table: Table = write(spec, CATALOGUES)
     options = table["task"].pop("options")
     table["task"] |= options
-    solver = table["method"].pop("local", None)
+    method = table["method"]
+    solver = method.get("inner", method).pop("local", None)  # of a method that wraps another: the other's
     return table if solver is None else table | {"local": solver}
 
 
@@ -221,12 +153,13 @@ def from_table(table: Mapping[str, Any]) -> Spec:
             argument = arguments(Spec)[name]
             if isinstance(value, dict):  # fields of a part may be given without its name
                 default = Uniform() if name == "selector" else argument.default
-                value = {**tagged(default, CATALOGUES), **value}
+                catalogue = CATALOGUES.get(argument.type)
+                value = {**tagged(default, CATALOGUES), **(catalogue.named(value) if catalogue else value)}
             values[name] = convert(value, argument.type, name, CATALOGUES)
     return Spec(**values)
 
 
-def _method(value: Any, solver: Any) -> Method | Recipe:
+def _method(value: Any, solver: Any, path: str = "method") -> Method | Recipe:
     """The method, with the solver that `[local]` describes if it trains."""
     if isinstance(value, Method | Recipe):
         if solver is not None:
@@ -237,15 +170,19 @@ def _method(value: Any, solver: Any) -> Method | Recipe:
     name = value if isinstance(value, str) else value.get("name") if isinstance(value, dict) else None
     if isinstance(value, dict) and name is None:
         value = {"name": "fedavg", **value}
-    constructor = choose(METHOD, name or "fedavg", "method.name")
+    constructor = choose(METHOD, name or "fedavg", f"{path}.name")
+    if "inner" in arguments(constructor):  # a method that wraps another, to which [local] belongs
+        table = {"name": value} if isinstance(value, str) else value
+        inner = _method(table.get("inner", "fedavg"), solver, f"{path}.inner")
+        return part(METHOD, {**table, "inner": inner}, path, CATALOGUES)  # type: ignore[no-any-return]
     if "local" not in arguments(constructor):
         if solver is not None:
             raise SpecError(f"method {name} does not train on the client; remove [local]")
-        return part(METHOD, value, "method", CATALOGUES)  # type: ignore[no-any-return]
+        return part(METHOD, value, path, CATALOGUES)  # type: ignore[no-any-return]
     local = read(Sgd, {} if solver is None else solver, "local", CATALOGUES)
     if isinstance(value, dict) and "aggregator" in value:
         value = {**value, "aggregator": _trained_alike(value["aggregator"], local)}
-    return part(METHOD, value, "method", CATALOGUES, local=local)  # type: ignore[no-any-return]
+    return part(METHOD, value, path, CATALOGUES, local=local)  # type: ignore[no-any-return]
 
 
 def _trained_alike(rule: Any, local: Sgd) -> Any:

@@ -54,7 +54,7 @@ def block_of(values, weights=(5.0, 5.0)):
     update = Weights({"w": values}, {})
     reply = Reply(ModelUpdate(update), torch.tensor(weights, dtype=torch.float64), {})
     sent = ModelMessage(Weights({"w": torch.zeros(3)}, {}))
-    return Delivery((1, 2), (0, 0), sent, reply, "", 0, 0, 0.0, stacked=True)
+    return Delivery((1, 2), (0, 0), sent, reply, "", 0, 0, stacked=True)
 
 
 @pytest.mark.parametrize(

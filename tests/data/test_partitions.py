@@ -245,6 +245,35 @@ def test_unseen_classes_are_the_newcomers_own(toy):
     assert matrix.sum(1).min() >= 5
 
 
+def test_known_and_unseen_classes_may_be_dealt_in_shards(toy):
+    shards = Unseen(clients=30, newcomers=12, classes=4, shards=2).split(toy, KEY)
+    held = label_matrix(toy, shards, range(30))
+    assert (held > 0).sum(1).tolist() == [2] * 30
+    assert held[:18, 6:].sum() == held[18:, :6].sum() == 0
+    assert held.sum() == 1000
+    assert np.unique((held[:18, :6] > 0).sum(0)).tolist() == [6]  # holders of each known class
+    assert np.unique((held[18:, 6:] > 0).sum(0)).tolist() == [6]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"shards": 0}, "shards must be at least 1, got 0"),
+        ({"shards": 2, "beta": 0.1}, "give shards or beta, not both, got shards = 2 and beta = 0.1"),
+        ({"shards": 2, "min_size": 5}, "give shards or min_size, not both"),
+        ({"shards": 6}, "shards must be at most the 5 of the known part of toy, got 6"),
+        ({"shards": 4, "classes": 3}, "shards must be at most the 3 of the unseen part of toy, got 4"),
+        (
+            {"shards": 1, "newcomers": 2},
+            "2 clients with 1 classes each cannot hold the 5 classes of the unseen",
+        ),
+    ],
+)
+def test_unseen_shards_that_make_no_sense(fields, message, toy):
+    with pytest.raises(SpecError, match=message):
+        Unseen(**{"clients": 20, "newcomers": 10, **fields}).split(toy, KEY)
+
+
 def test_label_matrix(toy, labelled):
     shards = Iid(4).split(toy, KEY)
     matrix = label_matrix(toy, shards, [3, 0])

@@ -40,8 +40,11 @@ def test_blocks_workers_and_the_wire_change_no_bit(name, norm):
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.filterwarnings("ignore:with a lossy codec")
 def test_a_lossy_codec_loses_the_same_bits_on_the_wire(name):
-    chosen = spec(name, codec="float16")
-    assert same(after(over_the_wire(chosen), 2), after(setup(name, codec="float16"), 2))
+    up = {
+        "chain": [{"name": "top_k", "share": 0.3}, {"name": "uniform", "bits": 4, "rounding": "stochastic"}]
+    }
+    codec = {"up": up, "down": "float16"}
+    assert same(after(over_the_wire(spec(name, codec=codec)), 2), after(setup(name, codec=codec), 2))
 
 
 # those that do with a model what FedAvg does not: corrections, passes of their own, candidates

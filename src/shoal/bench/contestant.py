@@ -26,10 +26,11 @@ from shoal.bench.plain_pytorch import Plain, keep_memory
 from shoal.bench.usage import Meter, used
 from shoal.bench.workloads import Workload, named
 from shoal.loop import advance, start
+from shoal.run_settings import EngineSpec
 from shoal.runs.directory import RunDirectory
 from shoal.runs.record import Record, as_record
 from shoal.runs.runner import closing, conclude, one_thread, save
-from shoal.spec import EngineSpec, from_table, to_table
+from shoal.spec import from_table, to_table
 
 UNJUDGED = {"accuracy": None, "loss": None}  # as in a round without an evaluation
 

@@ -51,7 +51,7 @@ def reproduce(
     folder = out or Path("runs") / f"{name}-{scale}"
     with interruptible("the same command continues where it stopped"):
         done = perform(name, scale, folder, EXPERIMENTS)
-    if not done.fresh:
+    if done.kept and not done.fresh:
         stderr().print(f"All runs were in {folder} already; choose another --out to run them again")
     if json:
         print(to_json({"out": str(folder), "report": str(folder / REPORT), **done.result}))

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from shoal.core.codec import Codec, Packet
+from shoal.codecs.raw import Raw
+from shoal.core.codec import Codec, Direction, Packet
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree, Weights
@@ -50,6 +51,10 @@ class LowRank(Codec):
         if not 0 < self.rank <= 1:
             raise SpecError(f"rank must be in (0, 1], got {self.rank:g}; it is a share of the largest rank")
 
+    def way(self, direction: Direction) -> Codec:
+        """See `Codec`."""
+        return self if direction == "up" else Raw()
+
     def encode(
         self,
         tree: Tree,
@@ -75,8 +80,8 @@ class LowRank(Codec):
         return content._replace(update=content.update._replace(params=params))
 
 
-def _cut(value: Tensor, share: float) -> Tensor | Cut:
-    if not is_matrix(value) or share >= 1:
+def _cut(value: Any, share: float) -> Any:
+    if not isinstance(value, Tensor) or not is_matrix(value) or share >= 1:  # a chain may have coded it
         return value
     matrix = as_matrix(value)
     rank = rank_of(share, min(matrix.shape))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from shoal.core.codec import Codec, Packet
 from shoal.core.key import Key
@@ -14,7 +14,10 @@ from shoal.core.types import Setting, Tree
 class Raw(Codec):
     """Sends everything unchanged; lossless."""
 
-    transparent: ClassVar[bool] = True
+    @property
+    def transparent(self) -> bool:
+        """See `Codec`."""
+        return True
 
     def encode(
         self,

@@ -20,7 +20,8 @@ from shoal.core.method import Method
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.task import Task
-from shoal.core.types import Context, Reply, Tree
+from shoal.core.training import solver_of
+from shoal.core.types import Context, Reply, Tree, Weights
 
 Work = TypeVar("Work")
 
@@ -74,7 +75,7 @@ class ClientSide:
     @property
     def remembers(self) -> bool:
         """Whether clients have a memory."""
-        return self.method.remembers or self.codec.remembers
+        return self.method.remembers or self.codec.way("up").remembers
 
     @cached_property
     def fresh(self) -> Memory:
@@ -98,7 +99,7 @@ class ClientSide:
             client,
             memory,
             context,
-            lambda: Visit(*work(client, memory, self.codec.decode(packet), context)),
+            lambda: Visit(*work(client, memory, self.codec.way("down").decode(packet), context)),
         )
 
     def guarded(
@@ -122,19 +123,26 @@ class ClientSide:
         if verb != "update":
             return content, ""
         try:
-            return content._replace(payload=self.codec.decode(Packet(content.payload))), ""
+            return content._replace(payload=self.codec.way("up").decode(Packet(content.payload))), ""
         except Exception as error:  # the bytes come from outside and may be anything
             return None, f"it cannot be decoded: {type(error).__name__}: {error}"
 
     def training_data(self, client: int, context: Context) -> Data:
         """The samples that the client trains on; poisoned if it attacks."""
-        full = bool(self.task.batch_norms)
-        data = self.data.train(client, self.method.batching, context.key.fold("batches"), full=full)
-        needed = FEWEST_FOR_BATCH_NORM if full and self.method.batching else 1
-        if data.count < needed:
+        data = self._scheduled(client, self.method.batching, context)
+        if data.count < (self._fewest if self.method.batching else 1):
             because = "; a model with BatchNorm needs two" if data.count else ""
             raise DeclinedError(f"it holds {data.count or 'no'} sample{'s' * (not data.count)}{because}")
         return self._poisoned(data, client) if self.attacks(client, context.round) else data
+
+    @property
+    def _fewest(self) -> int:
+        """The number of samples that a client needs to train."""
+        return FEWEST_FOR_BATCH_NORM if self.task.batch_norms else 1
+
+    def _scheduled(self, client: int, batching: Batching | None, context: Context) -> Data:
+        key, full = context.key.fold("batches"), bool(self.task.batch_norms)
+        return self.data.train(client, batching, key, full=full)
 
     def _poisoned(self, data: Data, client: int) -> Data:
         """An attacker's training samples: a changed copy of its own."""
@@ -147,7 +155,7 @@ class ClientSide:
         if self.privacy is not None:
             reply = self.privacy.protect(reply, context.key.fold("privacy"))
         reply = self.method.upload(reply, context.setting)
-        packet, coded = self.codec.encode(
+        packet, coded = self.codec.way("up").encode(
             reply.payload, setting=context.setting, key=context.key.fold("codec"), memory=coded
         )
         return coded, Packet(reply._replace(payload=packet.content))
@@ -176,14 +184,29 @@ class ClientSide:
     def _evaluate(
         self, client: int, memory: Memory, message: Tree, context: Context
     ) -> tuple[Memory, Packet]:
-        model = self.method.local_model(memory.method, message)
-        evaluated = {"own": self.evaluator(self.task, model, self.data.test(client))}
+        own = self.data.test(client)
+        if not own.count:
+            raise DeclinedError("it holds no samples to be evaluated on")
+        model = self._finetuned(client, self.method.local_model(memory.method, message), context)
+        evaluated = {"own": self.evaluator(self.task, model, own)}
         if context.setting["common"]:
             evaluated["common"] = self.evaluator(self.task, model, self.data.common(client))
         return memory, Packet(Reply(evaluated, None, {}))
 
+    def _finetuned(self, client: int, model: Weights, context: Context) -> Weights:
+        """The model after the local epochs that the setting asks for, on the client's own samples."""
+        solver, epochs = solver_of(self.method), context.setting["finetune"]
+        if not epochs or solver is None:
+            return model
+        data = self._scheduled(client, solver.batching._replace(epochs=epochs), context)
+        if data.count < self._fewest:  # it cannot train, and so goes on with the model that it has
+            return model
+        return solver.train(self.task, model, data, context).weights
+
     def _profile(self, client: int, memory: Memory, message: Tree, context: Context) -> tuple[Memory, Packet]:
         data = self.data.train(client, None, context.key, full=False)
+        if not data.count and self.method.asks_profile:
+            raise DeclinedError("it holds no samples to make a profile from")
         payload = {
             "method": self.method.profile(self.task, data, context.key) if self.method.asks_profile else (),
             "selector": self.selector.profile(data) if self.selector.asks_profile else (),

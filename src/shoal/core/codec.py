@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 from shoal.core import serialization
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
+
+Direction = Literal["up", "down"]  # replies go up, messages down
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,19 @@ class Packet:
 class Codec(ABC):
     """A way to encode a tree in fewer bytes. Lossy codecs change floating-point tensors only."""
 
-    remembers: ClassVar[bool] = False  # whether a client keeps a memory for its next upload
-    transparent: ClassVar[bool] = False  # whether decoding gives back exactly what was encoded
+    @property
+    def remembers(self) -> bool:
+        """Whether a client keeps a memory for its next upload."""
+        return False
+
+    @property
+    def transparent(self) -> bool:
+        """Whether decoding gives back exactly what was encoded, whatever the setting."""
+        return False
+
+    def way(self, direction: Direction) -> Codec:
+        """The codec of replies or of messages: itself, unless it treats them differently."""
+        return self
 
     @abstractmethod
     def encode(

@@ -7,7 +7,6 @@ too.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -117,20 +116,15 @@ class Collusion:
 
     def _delivered(self, work: Work, delivery: Delivery, reply: Reply, context: Context) -> Delivery:
         """The delivery of a forged reply: protected, encoded, and decoded by the server."""
-        started, side, (client,) = time.perf_counter(), self._side, delivery.clients
+        side, (client,) = self._side, delivery.clients
         memory = self._store.read(client, work.version) if side.remembers else None
         with stage("update", client, work.round):
             coded, answer = side.send(reply, memory.codec if memory else None, context)
-            if memory is not None and side.codec.remembers:
+            if memory is not None and side.codec.way("up").remembers:
                 kept = memory._replace(codec=coded)
                 self._store.write(client, work.accepted.get(client), work.version, kept)
             decoded, reason = side.read("update", answer)
-            return delivery._replace(
-                reply=decoded,
-                reason=reason,
-                bytes_up=answer.nbytes,
-                seconds=delivery.seconds + time.perf_counter() - started,
-            )
+            return delivery._replace(reply=decoded, reason=reason, bytes_up=answer.nbytes)
 
 
 def _merged(replies: Iterator[Delivery], held: dict[int, Delivery]) -> Iterator[Delivery]:

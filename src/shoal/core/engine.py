@@ -9,11 +9,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
+from shoal.core.devices import Spent
 from shoal.core.errors import DeclinedError, SpecError, StageError
 from shoal.core.key import Key
-from shoal.core.selector import Population
+from shoal.core.population import Population
 from shoal.core.tree import elementwise, row
-from shoal.core.types import Cohort, Metrics, Reply, State, Tree, Version, message_for, message_part
+from shoal.core.types import Cohort, Metrics, Reply, Report, State, Tree, Version, message_for, message_part
 
 # `train` is an update up to the honest reply: the part that colluding attackers do independently
 Verb = Literal["update", "train", "evaluate", "profile"]
@@ -47,7 +48,7 @@ class Delivery(NamedTuple):
     reason: str  # why it is refused, with or without a reply; empty if it is not
     bytes_down: int
     bytes_up: int
-    seconds: float
+    spent: tuple[Spent, ...] = ()  # virtual time, one entry per client; empty if devices are not simulated
     stacked: bool = False
     sound: bool = False  # whether the engine has already checked that its numbers are finite and small enough
 
@@ -73,7 +74,7 @@ class Delivery(NamedTuple):
             ),
             bytes_down=self.bytes_down // count * (last - first),
             bytes_up=self.bytes_up // count * (last - first),
-            seconds=self.seconds / count * (last - first),
+            spent=self.spent[first:last],
         )
 
 
@@ -106,8 +107,8 @@ class Engine(ABC):
     def clients(self, round: int) -> Population:
         """The clients that can be reached in this round."""
 
-    def reports(self, round: int) -> Mapping[int, Tree]:
-        """What reachable clients report in this round, for the selector."""
+    def reports(self, round: int) -> Mapping[int, Report]:
+        """What all reachable clients report of their devices in this round; empty if they have none."""
         return {}
 
     @abstractmethod

@@ -49,6 +49,7 @@ class Method(ABC):
     """One federated algorithm: server and client."""
 
     selector: ClassVar[str] = ""  # the selector that it needs, used if the spec names none
+    asks_report: ClassVar[bool] = False  # whether clients report their speed and rates in every round
 
     def check(self, task: Task, axes: Axes) -> None:  # noqa: B027  # most methods suit every run
         """Raise `SpecError` if the method cannot work in this run; warn if one of its assumptions fails.
@@ -65,9 +66,13 @@ class Method(ABC):
     def legs(self, state: State, cohort: Cohort, moment: Moment) -> tuple[Cohort, ...]:
         """The cohort of each leg; may add settings. One leg, unless the method chains its clients.
 
-        `moment` is the one of the first leg.
+        `moment` is the one of the first leg; it has what clients report of their devices, if `asks_report`.
         """
         return (cohort,)
+
+    def planned(self, state: State, cohort: Cohort, moment: Moment) -> Metrics:
+        """What is recorded of the legs, which were chosen of the same arguments."""
+        return {}
 
     @abstractmethod
     def dispatch(self, task: Task, state: State, cohort: Cohort, moment: Moment) -> Tree:
@@ -129,9 +134,19 @@ class Method(ABC):
     # ---- client; each function runs for one client
 
     @property
+    def client_method(self) -> Method:
+        """The method whose client functions run: this one, unless it wraps another at the server only."""
+        return self
+
+    @property
     def batching(self) -> Batching | None:
         """How a client's samples are divided into mini-batches; None for a method that does not train."""
         return None
+
+    @property
+    def passes(self) -> float:
+        """How often a client computes gradients on each of its samples in an exchange: its work."""
+        return 1.0 if self.batching is None else float(self.batching.epochs)
 
     @property
     def remembers(self) -> bool:
@@ -180,6 +195,7 @@ class Recipe(ABC):
     """A method that is defined as another method with some of its slots filled."""
 
     selector: ClassVar[str] = ""  # see `Method`
+    asks_report: ClassVar[bool] = False  # see `Method`
 
     @abstractmethod
     def method(self) -> Method:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from shoal.core.data import Data
-from shoal.core.types import Cohort, Moment, Reply, Tree
-
-Population = Sequence[int]  # ids of the clients that can be reached; often a `range`
+from shoal.core.population import Population
+from shoal.core.types import Cohort, Moment, Reply, Report, Tree
 
 
 class Selector(ABC):
     """A rule that samples a cohort. Its state is passed in and returned."""
 
+    asks_report: ClassVar[bool] = False  # whether clients report their speed and rates in every round
     by_samples: ClassVar[bool] = False  # whether more samples make a client likelier, not heavier in the mean
 
     def init(self) -> Any:
@@ -41,16 +41,16 @@ class Selector(ABC):
 
     @abstractmethod
     def select(
-        self, state: Any, available: Population, reports: Mapping[int, Tree], moment: Moment
+        self, state: Any, available: Population, reports: Mapping[int, Report], moment: Moment
     ) -> Cohort:
         """The cohort of a round: available clients, each at most once.
 
-        `reports` holds what clients report in this round, if the engine asks them. A client that is drawn
-        several times trains once; its setting `count` says how often it was drawn.
+        `reports` holds what clients report of their devices in this round, if `asks_report`. A client that is
+        drawn several times trains once; its setting `count` says how often it was drawn.
         """
 
     def observe(self, state: Any, client: int, reply: Reply, seconds: float) -> Any:
-        """The state after an accepted reply, which took `seconds`."""
+        """The state after an accepted reply, which took so many virtual seconds; 0 without [devices]."""
         return state
 
     def check(self, population: int) -> None:  # noqa: B027  # most selectors fit every population

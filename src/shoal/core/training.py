@@ -27,7 +27,17 @@ from shoal.core.method import Axes, Method
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.tree import row, subtract
-from shoal.core.types import Cohort, Context, Memory, ModelMessage, ModelUpdate, Moment, Reply, Weights
+from shoal.core.types import (
+    Cohort,
+    Context,
+    Memory,
+    ModelMessage,
+    ModelUpdate,
+    Moment,
+    Reply,
+    Setting,
+    Weights,
+)
 
 
 class Start(NamedTuple):
@@ -89,6 +99,8 @@ class TrainedBlock(NamedTuple):
 class Solver(ABC):
     """Trains a client on its own samples."""
 
+    format: str = "float32"  # the number format that clients train in, unless their setting names another
+
     @property
     @abstractmethod
     def batching(self) -> Batching:
@@ -122,11 +134,13 @@ class Solver(ABC):
         keys: Sequence[Key],
         round: int,
         threads: int,
+        settings: Sequence[Setting] = (),
     ) -> TrainedBlock:
         """Train several clients at once, with the same bits as `train`; called only if `fits` is True.
 
         All clients have the same terms. A single start applies to all of them. `keys` holds a key for each
-        client, `context.key.fold("noise")`, for all randomness except the order of its samples.
+        client, `context.key.fold("noise")`, for all randomness except the order of its samples. `settings`
+        holds their settings; it is empty if they have none.
         """
         raise NotImplementedError
 
@@ -196,6 +210,12 @@ def check_training(local: Solver, terms: Sequence[Term], task: Task) -> None:
     """Raise `SpecError` if clients cannot train this task with these terms."""
     for term in terms:
         term.check(task)
+
+
+def solver_of(method: Method) -> Solver | None:
+    """The solver with which clients train; None if they do not."""
+    client = method.client_method
+    return client.local if isinstance(client, Training) else None
 
 
 def in_courses(method: Method) -> bool:

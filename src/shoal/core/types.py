@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -16,6 +17,16 @@ Acc = Any  # the accumulator of a fold: what was aggregated so far
 Setting = Mapping[str, Any]  # what a client is told in addition to its message: {"bits": 8}
 Metrics = Mapping[str, Any]
 Version = tuple[int, int]  # (round, leg) of the exchange that produced a client's memory
+
+
+class Report(NamedTuple):
+    """What a client says of its device at the beginning of a round."""
+
+    compute: float  # seconds of its local work, in float32
+    down: float  # bytes per second
+    up: float
+    latency: float  # seconds, of each message
+    total: float  # seconds until its reply, if the model travels both ways in float32
 
 
 class Weights(NamedTuple):
@@ -66,6 +77,7 @@ class Moment(NamedTuple):
     leg: int
     last: bool  # whether this is the last leg of the round
     key: Key
+    reports: Mapping[int, Report] = MappingProxyType({})  # `legs` only: of all clients, if they are asked
 
 
 class Context(NamedTuple):

@@ -80,6 +80,21 @@ def spread(per_class: np.ndarray, holders: np.ndarray) -> np.ndarray:
     return counts
 
 
+def few_each(clients: int, total: int, classes: int, rng: Generator) -> np.ndarray:
+    """[clients, total] bool: each client takes the `classes` classes with the fewest holders, ties at random.
+
+    Clients choose in random order, because the last ones take classes with one holder more than others.
+    """
+    ties = rng.random((clients, total))
+    holders = np.zeros((clients, total), bool)
+    taken = np.zeros(total, np.int64)
+    for client in rng.permutation(clients):
+        chosen = np.argsort(taken + ties[client])[:classes]
+        holders[client, chosen] = True
+        taken[chosen] += 1
+    return holders
+
+
 def owners(labels: np.ndarray, counts: np.ndarray, rng: Generator) -> np.ndarray:
     """[n] int64: a random client for each sample, such that clients get `counts` samples of each class."""
     owner = np.empty(len(labels), np.int64)

@@ -59,6 +59,8 @@ class Simulated(ClientData):
         if self.dataset.classes == 0:
             return self.common(client)
         y = self.dataset.y_train[torch.from_numpy(self.shards.indices(client))]
+        if not len(y):
+            return self._tested(np.empty(0, np.int64))
         shares = torch.bincount(y, minlength=self.dataset.classes).cpu().numpy() / len(y)
         return self._tested(_deal(self.dataset.y_test, shares, generator))
 

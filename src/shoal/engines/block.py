@@ -7,7 +7,6 @@ gives the same bits as one client after another. Clients that the kernels cannot
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -37,7 +36,7 @@ Outgoing = Sequence[tuple[Packet, Tree, int]]
 
 def trains_in_blocks(side: ClientSide) -> bool:
     """Whether the compiled kernels can train blocks of clients for this method, model and solver."""
-    method = side.method
+    method = side.method.client_method
     return isinstance(method, Training) and in_courses(method) and method.local.fits(side.task, method.terms)
 
 
@@ -50,8 +49,8 @@ class Blocks:
         self._fits = trains_in_blocks(side)
         # clients do nothing but train: no client needs individual treatment
         self._plain = (
-            is_plain(side.method)
-            and not overridden(side.method, Method, "upload")
+            is_plain(side.method.client_method)
+            and not overridden(side.method.client_method, Method, "upload")
             and side.codec.transparent
             and side.privacy is None
             and not side.remembers
@@ -84,8 +83,8 @@ class Blocks:
 
     def _trained_at_once(self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key) -> Delivery | None:
         """The stacked replies of the block; None if one of its clients needs individual treatment."""
-        started, side = time.perf_counter(), self._side
-        method, sent = side.method, [message for _, message, _ in outgoing]
+        side = self._side
+        method, sent = side.method.client_method, [message for _, message, _ in outgoing]
         assert isinstance(method, Training)
         words = key.fold_many("client", np.array(cohort.ids), "batches")
         block = side.data.block(cohort.ids, method.batching, words)
@@ -95,16 +94,18 @@ class Blocks:
         starts = [Start(message.model, method.terms) for message in (sent[:1] if alike else sent)]
         with stage(work.verb, cohort.ids[0], work.round):
             keys = ClientKeys(key, cohort.ids, "noise")
-            trained = method.local.train_block(side.task, starts, block, keys, work.round, self._threads)
+            settings = [cohort.setting(i) for i in range(len(cohort.ids))] if cohort.settings else ()
+            trained = method.local.train_block(
+                side.task, starts, block, keys, work.round, self._threads, settings
+            )
         weight = torch.from_numpy(block.counts).double()
         reply = Reply(ModelUpdate(trained.change), weight, {"train_loss": trained.losses})
         if not self._length:
             self._length = Packet(row(reply, 0)).nbytes
         down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
-        seconds = time.perf_counter() - started
         message = sent[0] if alike else _merged(sent)
         return Delivery(
-            cohort.ids, work.version, message, reply, "", down, up, seconds, stacked=True, sound=trained.sound
+            cohort.ids, work.version, message, reply, "", down, up, stacked=True, sound=trained.sound
         )
 
     # ---- clients that do more than train
@@ -113,7 +114,6 @@ class Blocks:
         self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key
     ) -> Iterator[Delivery]:
         """The replies of the block, one per client: clients wait for each other where training starts."""
-        started = time.perf_counter()
         found: list[_Waiting | Visit] = []
         for position, client in enumerate(cohort.ids):
             context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
@@ -124,21 +124,20 @@ class Blocks:
             trained = self._train([one for _, one in paused], work.round)
             for (i, one), result in zip(paused, trained, strict=True):
                 found[i] = one.client.resume(one, result)
-        share = (time.perf_counter() - started) / len(cohort.ids)
         for client, (_, sent, down), visit in zip(cohort.ids, outgoing, found, strict=True):
             assert isinstance(visit, Visit)
-            begun = time.perf_counter() - share
-            yield delivered(self._side, self._store, work, client, sent, visit, down, begun)
+            yield delivered(self._side, self._store, work, client, sent, visit, down)
 
     def _train(self, waiting: Sequence[_Waiting], round: int) -> Iterator[Trained]:
         """Train the waiting clients: one call for consecutive clients with the same terms."""
-        method, task = self._side.method, self._side.task
+        method, task = self._side.method.client_method, self._side.task
         assert isinstance(method, Training)
         for _, equal in groupby(waiting, lambda one: id(one.start.terms)):
             some = list(equal)
             starts, block = [one.start for one in some], Block.of([one.data for one in some])
             keys = [one.client.context.key.fold("noise") for one in some]
-            done = method.local.train_block(task, starts, block, keys, round, self._threads)
+            settings = [one.client.context.setting for one in some]
+            done = method.local.train_block(task, starts, block, keys, round, self._threads, settings)
             yield from (done.single(i) for i in range(len(some)))
 
 
@@ -164,7 +163,7 @@ class _Client(NamedTuple):
         """Run the client up to the first training that the kernels can do, or to the end."""
 
         def work() -> _Waiting | Visit:
-            method, task = self.side.method, self.side.task
+            method, task = self.side.method.client_method, self.side.task
             assert isinstance(method, Training)
             data = self.side.training_data(self.id, self.context)
             course = method.client_training(task, self.memory.method, message, data, self.context)
@@ -182,7 +181,7 @@ class _Client(NamedTuple):
         return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
 
     def _advance(self, course: Course, data: Data, step: Callable[[], Start]) -> _Waiting | Visit:
-        method, task = self.side.method, self.side.task
+        method, task = self.side.method.client_method, self.side.task
         assert isinstance(method, Training)
         try:
             start = step()

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+import numpy as np
+
+from shoal.core.arrivals import Timetable
 from shoal.core.client import ClientSide
 from shoal.core.collusion import Collusion, Way
 from shoal.core.data import Shards
-from shoal.core.engine import Delivery, Engine, Memory, Walk, Work
+from shoal.core.devices import Fleet
+from shoal.core.engine import TRAINING, Delivery, Engine, Memory, Walk, Work
 from shoal.core.key import Key
-from shoal.core.selector import Population
-from shoal.core.types import Cohort, Metrics, State, Tree, Version
+from shoal.core.population import Population
+from shoal.core.training import solver_of
+from shoal.core.types import Cohort, Metrics, Report, State, Tree, Version
 from shoal.engines.auto import Auto
 from shoal.engines.block import Blocks, trains_in_blocks
 from shoal.engines.client_memory import MemoryStore
@@ -35,10 +40,12 @@ class LocalEngine(Engine):
         shards: Shards,
         mode: Mode = "serial",
         workers: int = 1,
-        population: Population | None = None,  # the clients that can be reached; None: all
+        timetable: Timetable | None = None,  # the clients that are there in each round; None: all
+        fleet: Fleet | None = None,  # the devices, if they are simulated
     ) -> None:
+        self._fleet = fleet
         self._side, self._shards, self._store = side, shards, MemoryStore()
-        self._population = range(len(shards)) if population is None else population
+        self._timetable = timetable or (lambda round: range(len(shards)))
         self._threads = workers
         ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
         self._auto = Auto(ways, shards.counts)
@@ -67,7 +74,26 @@ class LocalEngine(Engine):
 
     def clients(self, round: int) -> Population:
         """See `Engine`."""
-        return self._population
+        present = self._timetable(round)
+        return present if self._fleet is None else self._fleet.reachable(present, round)
+
+    def reports(self, round: int) -> Mapping[int, Report]:
+        """See `Engine`."""
+        if self._fleet is None:
+            return {}
+        clients = list(self.clients(round))
+        if not clients:
+            return {}
+        table = self._fleet.table(clients, round)
+        work = np.array(self._shards.counts(clients)) * self._side.method.passes
+        with np.errstate(divide="ignore"):  # a rate of 0 takes for ever
+            links = self._fleet.crowd.model_bytes * (1 / table.down + 1 / table.up)
+            compute = work / table.speed
+        total = compute + links + 2 * table.latency
+        columns = (compute, table.down, table.up, table.latency, total)
+        return {
+            c: Report(*map(float, row)) for c, row in zip(clients, zip(*columns, strict=True), strict=True)
+        }
 
     def samples(self, clients: Sequence[int]) -> Sequence[int]:
         """See `Engine`."""
@@ -75,7 +101,35 @@ class LocalEngine(Engine):
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
-        return self._way.exchange(work, cohort, message, key)
+        deliveries = self._way.exchange(work, cohort, message, key)
+        if self._fleet is None or work.verb not in TRAINING:
+            return deliveries
+        return self._timed(self._fleet, work, cohort, deliveries)
+
+    def _timed(
+        self, fleet: Fleet, work: Work, cohort: Cohort, deliveries: Iterator[Delivery]
+    ) -> Iterator[Delivery]:
+        """With the virtual time that each client would have needed."""
+        formats = dict(zip(cohort.ids, cohort.settings.get("format", ()), strict=False))
+        solver = solver_of(self._side.method)
+        usual = "float32" if solver is None else solver.format
+        for delivery in deliveries:
+            count = len(delivery.clients)
+            down, up = delivery.bytes_down // count, delivery.bytes_up // count
+            spent = (
+                fleet.spent(
+                    client,
+                    work.round,
+                    down,
+                    up,
+                    samples * self._side.method.passes,
+                    formats.get(client, usual),
+                )
+                for client, samples in zip(
+                    delivery.clients, self._shards.counts(delivery.clients), strict=True
+                )
+            )
+            yield delivery._replace(spent=tuple(spent))
 
     def walk(self, walk: Walk) -> None:
         """See `Engine`. If all legs are the same, the method may know the result of the rest."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from shoal.core.client import ClientSide, Visit
@@ -23,12 +22,11 @@ class Serial:
         """See `Engine`."""
         outbox = Outbox(self._side.codec, cohort, message, key)
         for position, client in enumerate(cohort.ids):
-            started = time.perf_counter()
             packet, sent, down = outbox[position]
             context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
             memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
             visit = self._side.visit(work.verb, client, memory, packet, context)
-            yield delivered(self._side, self._store, work, client, sent, visit, down, started)
+            yield delivered(self._side, self._store, work, client, sent, visit, down)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -42,14 +40,11 @@ def delivered(
     sent: Tree,
     visit: Visit,
     down: int,
-    started: float,
 ) -> Delivery:
     """The server's view of one client's result; stores the client's new memory."""
     if visit.answer is None:
-        seconds = time.perf_counter() - started
-        return Delivery((client,), work.version, sent, None, visit.reason, down, 0, seconds)
+        return Delivery((client,), work.version, sent, None, visit.reason, down, 0)
     if work.verb in TRAINING and side.remembers:
         store.write(client, work.accepted.get(client), work.version, visit.memory)
     reply, reason = side.read(work.verb, visit.answer)
-    seconds = time.perf_counter() - started
-    return Delivery((client,), work.version, sent, reply, reason, down, visit.answer.nbytes, seconds)
+    return Delivery((client,), work.version, sent, reply, reason, down, visit.answer.nbytes)

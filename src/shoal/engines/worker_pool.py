@@ -12,7 +12,6 @@ client.
 from __future__ import annotations
 
 import mmap
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -124,7 +123,6 @@ class Exchange:
         self._waiting = deque(range(len(cohort.ids)))
         self._arrived: dict[int, tuple[Worker, ClientResult]] = {}
         self._lost_once: set[int] = set()
-        self._began: dict[int, float] = {}
         self._shared = self._share() if shared and cohort.ids else 0
 
     def deliveries(self) -> Iterator[Delivery]:
@@ -174,7 +172,6 @@ class Exchange:
             slot, self._shared, client, self._work.verb, self._work.round, self._work.leg, setting, key, data
         )
         worker.assigned[slot] = position
-        self._began[position] = time.perf_counter()
         try:
             worker.pipe.send(job)
         except OSError:
@@ -221,7 +218,7 @@ class Exchange:
             if shared:  # the slot will be reused, but a reply may be kept
                 kept, content = _copied(kept), _copied(content)
             visit = Visit(kept, Packet(content))
-        return delivered(pool.side, pool.store, self._work, client, sent, visit, down, self._began[position])
+        return delivered(pool.side, pool.store, self._work, client, sent, visit, down)
 
 
 def _copied(tree: Tree) -> Tree:

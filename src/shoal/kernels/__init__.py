@@ -20,7 +20,7 @@ MODULES = (
         "generator",
         "swarm",
     ),
-    *("cholesky", "critical", "products", "trimming"),
+    *("cholesky", "critical", "products", "trimming", "packing", "formats"),
 )
 
 

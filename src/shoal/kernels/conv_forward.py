@@ -12,7 +12,7 @@ from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare
 from shoal.kernels.layout import Net, Workspace, clear, copy
 from shoal.kernels.moves import all_finite, turn, weave
 from shoal.kernels.passes import forward_layer
-from shoal.kernels.philox import FOLD_INT, FOLD_TEXT, coarse, fold_one
+from shoal.kernels.philox import FOLD_INT, FOLD_TEXT, PER_BLOCK, fold_one, fractions
 
 _LANES, _HALF = 16, 8  # output channels of a tile
 _TALL, _TALLER = (
@@ -53,8 +53,9 @@ def _draw(space: np.ndarray, drop: Dropping, layer: Index, size: Index, b: Index
     Returns where they start.
     """
     key = fold_one(drop.first, drop.second, drop.names[layer], FOLD_TEXT)
-    skip = b * size % 16
-    coarse(key, b * size // 16, space[: (skip + size + 15) // 16 * 16])
+    skip, none = b * size % PER_BLOCK, np.uint64(0)
+    blocks = (skip + size + PER_BLOCK - 1) // PER_BLOCK
+    fractions(key, b * size // PER_BLOCK, none, none, space[: blocks * PER_BLOCK])
     return skip
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.jit import Flag, Index, apart, bare, inner
-from shoal.kernels.layout import clear, leave, zeros
+from shoal.kernels.layout import ROUNDED, clear, leave, zeros
 from shoal.kernels.plan import ConvLayer, ConvPlan
 
 RUN = 16  # runs of parameters are padded to multiples of this
@@ -168,6 +168,7 @@ class ConvWork(NamedTuple):
     seen: np.ndarray  # the sum over positions of each output channel
     noise: np.ndarray  # for one sample and layer
     lists: Lists
+    flat: np.ndarray  # [3, ROUNDED] parameters, gradients and momentum in the order of the model
 
 
 @inner
@@ -203,6 +204,7 @@ def make_conv_work(
             np.zeros(entries, np.int64), zeros(entries), np.zeros(several, np.int64),
             np.zeros(several, np.int64), np.zeros(several, np.int64),
         ),
+        np.zeros((3, ROUNDED), np.float32),
     )  # fmt: skip
 
 

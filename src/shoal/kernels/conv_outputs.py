@@ -27,7 +27,10 @@ def _outputs(
     """See `conv_outputs`."""
     batch, conv = min(_AT_ONCE, rows.size), ConvNet(numbers, places, homes, order)
     net = make_net(sizes, batch)
-    work, held = make_work(net, batch, False), make_conv_work(conv, batch, False, False, False, sizes.max())
+    work, held = (
+        make_work(net, batch, False, False),
+        make_conv_work(conv, batch, False, False, False, sizes.max()),
+    )
     pack_conv(order, params, held.params)
     lay_kernels(conv, held.params, held.kernels)
     pack(net, params[order.size :], work.params)

@@ -24,11 +24,13 @@ from shoal.kernels.conv_layout import (
     tables,
     unpack_conv,
 )
-from shoal.kernels.jit import Flag, Index, given, kernel, merged
-from shoal.kernels.layout import Net, Workspace, make_net, make_work, pack, unpack
+from shoal.kernels.jit import Flag, Index, apart, bare, given, kernel, merged
+from shoal.kernels.layout import ROUNDED, Net, Workspace, make_net, make_work, pack, unpack
 from shoal.kernels.passes import StepRule, backward, descend
 from shoal.kernels.plan import ConvPlan
 from shoal.kernels.training_loop import CLIENTS, Clients, largest_batch, make_loop
+
+_ZERO = np.float32(0)
 
 
 class ConvBody(NamedTuple):
@@ -71,16 +73,41 @@ def conv_ahead(
     conv_forward(body.net, body.work, net, work, x, rows, _dropping(body, step))
 
 
+@bare
+def _descend_rounded(
+    order: np.ndarray, held: ConvWork, work: Workspace, rule: StepRule, step: Index, origin: np.ndarray,
+    shift: np.ndarray,
+) -> None:  # fmt: skip
+    """As `descend`, in the order of the model: what is drawn for a number depends on its place there."""
+    apart()
+    for first in range(0, order.size, ROUNDED):
+        last = min(first + ROUNDED, order.size)
+        w, g, v = held.flat[0, : last - first], held.flat[1, : last - first], held.flat[2, : last - first]
+        for i in range(last - first):
+            place = order[first + i]
+            w[i], g[i] = held.params[place], held.gradient[place]
+            v[i] = held.speed[place] if held.speed.size else _ZERO
+        descend(w, g, v, rule, step, origin[first:last], shift[first:last], work, first)
+        for i in range(last - first):
+            held.params[order[first + i]] = w[i]
+            if held.speed.size:
+                held.speed[order[first + i]] = v[i]
+
+
 @merged
 def _back(
-    body: ConvBody, net: Net, work: Workspace, batch: Index, last: Index, rule: StepRule, fresh: Flag,
-    origin: np.ndarray, shift: np.ndarray, step: Index,
+    body: ConvBody, net: Net, work: Workspace, batch: Index, last: Index, rule: StepRule, step: Index,
+    origin: np.ndarray, shift: np.ndarray,
 ) -> None:  # fmt: skip
-    own, held = body.net.order.size, body.work
-    backward(net, work, batch, last, rule, fresh, origin[own:], shift[own:], body.scales)
+    own, held, none = body.net.order.size, body.work, np.int64(0)
+    backward(net, work, batch, last, rule, step, origin, shift, body.scales)
     if own:
         conv_backward(body.net, held, net, work, batch, _dropping(body, step))
-        descend(held.params, held.gradient, held.speed, rule, fresh, held.origin, held.shift)
+        if rule.form.digits:
+            _descend_rounded(body.net.order, held, work, rule, step, origin, shift)
+        else:
+            own_start, own_shift = held.origin, held.shift
+            descend(held.params, held.gradient, held.speed, rule, step, own_start, own_shift, work, none)
         lay_kernels(body.net, held.params, held.kernels)
 
 
@@ -118,26 +145,27 @@ _train_clients = make_loop(_begin, conv_ahead, _back, _end)
 )  # fmt: skip
 def _train(
     first: int, last: int, sizes: np.ndarray, numbers: np.ndarray, places: np.ndarray, homes: np.ndarray,
-    order: np.ndarray, words: np.ndarray, rates: np.ndarray, names: np.ndarray,
+    order: np.ndarray, keys: np.ndarray, rates: np.ndarray, names: np.ndarray,
     loss: int, start: np.ndarray, out: np.ndarray, change: np.ndarray, x: np.ndarray,
     labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
     mu: float, shift: np.ndarray, beta: float, tau: float, features: np.ndarray, classes: np.ndarray,
-    feature_ptr: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, losses: np.ndarray,
-    sound: np.ndarray,
+    feature_ptr: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, forms: np.ndarray,
+    largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray, sound: np.ndarray,
 ) -> int:  # fmt: skip
     """See `make_loop`. Returns 0, or 1 + the first step without samples or with an invalid one."""
     clients = Clients(
         loss, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum, weight_decay,
-        mu, shift, beta, tau, features, classes, feature_ptr, learned, g_a, g_b, losses, sound,
+        mu, shift, beta, tau, features, classes, feature_ptr, learned, g_a, g_b, forms, largest,
+        random, words, losses, sound,
     )  # fmt: skip
     batch, bad = largest_batch(clients, first, last)
     if bad:
         return bad  # type: ignore[return-value]
     net, conv = make_net(sizes, batch), ConvNet(numbers, places, homes, order)
-    work = make_work(net, batch, momentum != 0.0)
+    work = make_work(net, batch, momentum != 0.0, forms.size > 0)
     held = make_conv_work(conv, batch, momentum != 0.0, mu != 0.0, shift.shape[0] > 0, sizes.max())
-    body = make_body(conv, held, words, rates, names)
+    body = make_body(conv, held, keys, rates, names)
     _train_clients(clients, first, last, net, work, body)
     return 0
 

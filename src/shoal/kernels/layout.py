@@ -14,11 +14,13 @@ from numba import types
 from numba.core import cgutils
 
 from shoal.kernels.jit import Flag, Index, bare, emitted, inner
+from shoal.kernels.philox import PER_BLOCK
 from shoal.kernels.tiles import LANES
 from shoal.kernels.vectors import INDEX, start
 
 SQUARABLE = np.float32(np.sqrt(np.finfo(np.float32).max))  # the squares of larger numbers overflow
 BAND = 32  # rows of weights that are used for the layer below and then updated while still in the cache
+ROUNDED = 512  # parameters of other layers that are rounded at once
 _ONE = np.float32(1)
 _BYTES = 4  # of a float32
 
@@ -42,6 +44,9 @@ class Workspace(NamedTuple):
     slopes: np.ndarray  # the gradients of the activations
     gradient: np.ndarray  # of one band of rows
     one: np.ndarray  # [1] 1
+    noise: np.ndarray  # of one row; empty, like the next two, unless the step rounds to a number format
+    unit: np.ndarray
+    inverse: np.ndarray
 
 
 @inner
@@ -61,7 +66,7 @@ def make_net(sizes: np.ndarray, batch: Index) -> Net:
 
 
 @inner
-def make_work(net: Net, batch: Index, momentum: Flag) -> Workspace:
+def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag) -> Workspace:
     """Zeros of the right sizes."""
     params = net.biases[-1] + net.strides[-1]
     values = net.values[-1] + batch * net.strides[-1]
@@ -71,7 +76,11 @@ def make_work(net: Net, batch: Index, momentum: Flag) -> Workspace:
     one = zeros(np.int64(1))
     one[0] = _ONE
     speed = zeros(params if momentum else np.int64(0))
-    return Workspace(zeros(params), speed, zeros(values), zeros(values), zeros(BAND * widest), one)
+    wide = max(widest, ROUNDED) + 2 * PER_BLOCK if rounds else np.int64(0)
+    return Workspace(
+        zeros(params), speed, zeros(values), zeros(values), zeros(BAND * widest), one,
+        zeros(wide), zeros(wide), zeros(wide),
+    )  # fmt: skip
 
 
 @inner

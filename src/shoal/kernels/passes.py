@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.jit import Flag, Index, Real, apart, bare
+from shoal.kernels.formats import MOMENTUM, WEIGHTS, NumberFormat, drawn_for, to_either, to_nearest
+from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare, inner
 from shoal.kernels.layout import BAND, Net, Workspace, clear
 from shoal.kernels.tiles import LANES, TALL, make_dot, make_outer
 
@@ -23,20 +24,23 @@ class StepRule(NamedTuple):
     weight_decay: Real
     mu: Real
     shifted: Flag  # whether a shift is added to every gradient
+    form: NumberFormat  # of weights, gradients and momentum; without digits float32
+    random: Flag  # whether weights and momentum are rounded to one of the two numbers around
+    key: tuple[Word, Word]  # for that
 
 
 @bare
 def plain(rule: StepRule) -> Flag:
     """Whether a step only subtracts the gradient; mu = 0 counts as no proximal term."""
     extras = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO or rule.shifted
-    return not extras
+    return not extras and rule.form.digits == 0
 
 
 @bare
 def only_shifted(rule: StepRule) -> Flag:
     """Whether a step subtracts the gradient and the shift, and nothing else is done."""
     others = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO
-    return rule.shifted and not others
+    return rule.shifted and not others and rule.form.digits == 0
 
 
 @bare
@@ -162,12 +166,12 @@ def backward(
     batch: Index,
     last: Index,
     rule: StepRule,
-    fresh: Flag,
+    step: Index,
     origin: np.ndarray,
     shift: np.ndarray,
     scales: np.ndarray,
 ) -> None:
-    """Update the parameters, given the gradients of the outputs. `fresh` marks the first step.
+    """Update the parameters, given the gradients of the outputs. A client's steps count from 0.
 
     The last layer has `last` rows; those after the first `batch` affect only this layer. `scales` has what
     dropout multiplied each hidden layer by, and one more number if the input's gradients are wanted too.
@@ -201,8 +205,8 @@ def backward(
                 _accumulate(work.gradient, none, rows, wide, *args, _ONE)
                 for r in range(rows):
                     place = flat + (o + r) * count
-                    _descend(work, at + r * wide, r * wide, count, rule, fresh, origin, shift, place)
-        _descend_bias(net, work, layer, rows_in, rule, fresh, origin, shift, end - out)
+                    _descend(work, at + r * wide, r * wide, count, rule, step, origin, shift, place)
+        _descend_bias(net, work, layer, rows_in, rule, step, origin, shift, end - out)
         if layer > 0:
             _mask(work.slopes, work.values, dx, batch * wide, scales[layer - lowest])
         end = flat
@@ -221,7 +225,7 @@ def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index, scale: Re
 
 @bare
 def _descend_bias(
-    net: Net, work: Workspace, layer: Index, batch: Index, rule: StepRule, fresh: Flag, origin: np.ndarray,
+    net: Net, work: Workspace, layer: Index, batch: Index, rule: StepRule, step: Index, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
 ) -> None:  # fmt: skip
     """`_descend` for a bias: a row whose input is always 1."""
@@ -235,26 +239,39 @@ def _descend_bias(
     else:
         clear(work.gradient, none, wide)
         _outers_one(work.gradient, none, *args, _ONE)
-        _descend(work, at, none, net.sizes[layer + 1], rule, fresh, origin, shift, flat)
+        _descend(work, at, none, net.sizes[layer + 1], rule, step, origin, shift, flat)
 
 
 @bare
 def _descend(
-    work: Workspace, at: Index, from_: Index, count: Index, rule: StepRule, fresh: Flag, origin: np.ndarray,
+    work: Workspace, at: Index, from_: Index, count: Index, rule: StepRule, step: Index, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
 ) -> None:  # fmt: skip
     """One step for the `count` parameters at `at`, with their gradient at `from_`."""
     w, g = work.params[at : at + count], work.gradient[from_ : from_ + count]
     speed = work.speed[at : at + count]
-    descend(w, g, speed, rule, fresh, origin[flat : flat + count], shift[flat : flat + count])
+    descend(w, g, speed, rule, step, origin[flat : flat + count], shift[flat : flat + count], work, flat)
+
+
+@inner
+def _round(work: Workspace, x: np.ndarray, rule: StepRule, step: Index, purpose: Word, flat: Index) -> None:
+    """Round the momentum or the weights of a row of parameters, the first of which is at `flat`."""
+    if rule.random:
+        noise = drawn_for(rule.key, step, purpose, flat, x.size, work.noise)
+        to_either(x, rule.form, noise, work.unit, work.inverse)
+    else:
+        to_nearest(x, rule.form, work.unit, work.inverse)
 
 
 @bare
 def descend(
-    w: np.ndarray, g: np.ndarray, speed: np.ndarray, rule: StepRule, fresh: Flag, origin: np.ndarray,
-    shift: np.ndarray,
+    w: np.ndarray, g: np.ndarray, speed: np.ndarray, rule: StepRule, step: Index, origin: np.ndarray,
+    shift: np.ndarray, work: Workspace, flat: Index,
 ) -> None:  # fmt: skip
-    """One step for the parameters w with the gradients g, as in torch's SGD. Only what is needed is read."""
+    """One step for the parameters w with the gradients g, as in torch's SGD. Only what is needed is read.
+
+    `flat` is where they are among the model's parameters.
+    """
     apart()
     count = w.size
     if rule.mu != _ZERO:
@@ -266,9 +283,15 @@ def descend(
     if rule.shifted:
         for i in range(count):
             g[i] += shift[i]
+    if rule.form.digits:
+        to_nearest(g, rule.form, work.unit, work.inverse)
     if rule.momentum != _ZERO:
         for i in range(count):
-            speed[i] = g[i] if fresh else rule.momentum * speed[i] + g[i]
+            speed[i] = g[i] if step == 0 else rule.momentum * speed[i] + g[i]
+        if rule.form.digits:
+            _round(work, speed, rule, step, MOMENTUM, flat)
         g = speed
     for i in range(count):
         w[i] -= rule.rate * g[i]
+    if rule.form.digits:
+        _round(work, w, rule, step, WEIGHTS, flat)

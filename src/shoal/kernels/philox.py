@@ -17,6 +17,8 @@ from shoal.kernels.jit import Index, Word, bare, emitted, given, inner, kernel
 # the last word of the counter, which is 0 in the stream of the key itself
 FOLD_INT, FOLD_TEXT = np.uint64(1), np.uint64(2)
 
+PER_BLOCK = 16  # numbers that `fractions` draws from a block
+
 _PAIR = types.UniTuple(uint64, 2)  # type: ignore[no-untyped-call]
 
 _MULTIPLIERS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
@@ -139,17 +141,21 @@ def permutations(words: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarr
 
 
 @bare
-def coarse(key: tuple[Word, Word], block: Index, numbers: np.ndarray) -> None:
-    """Fill an array, whose size is a multiple of 16, as `uniforms` does, starting at a block of 16."""
-    for at in range(0, numbers.size, 16):
+def fractions(key: tuple[Word, Word], block: Index, c1: Word, c3: Word, numbers: np.ndarray) -> None:
+    """Fill an array with multiples of 2^-16 in [0, 1), four from each word, starting at a block of the key.
+
+    Its size is a multiple of 16. `c1` and `c3` are words of the counter, which are 0 in the key's own stream.
+    """
+    for first in range(0, numbers.size, PER_BLOCK):
         block += 1
-        a, b, c, d = _block(key, np.uint64(block), _ZERO, _ZERO)
+        a, b, c, d = _block(key, np.uint64(block), c1, c3)
         for j in range(4):
-            shift, i = np.uint64(16 * j), at + j
-            numbers[i] = np.float32((a >> shift) & _QUARTER) * _STEP
-            numbers[i + 4] = np.float32((b >> shift) & _QUARTER) * _STEP
-            numbers[i + 8] = np.float32((c >> shift) & _QUARTER) * _STEP
-            numbers[i + 12] = np.float32((d >> shift) & _QUARTER) * _STEP
+            shift = np.uint64(16 * j)
+            at = first + j
+            numbers[at] = np.float32((a >> shift) & _QUARTER) * _STEP
+            numbers[at + 4] = np.float32((b >> shift) & _QUARTER) * _STEP
+            numbers[at + 8] = np.float32((c >> shift) & _QUARTER) * _STEP
+            numbers[at + 12] = np.float32((d >> shift) & _QUARTER) * _STEP
 
 
 @kernel(float32[::1](uint64, uint64, int64))
@@ -160,8 +166,8 @@ def uniforms(first: Word, second: Word, size: int) -> np.ndarray:
     """
     if size < 0:
         raise ValueError("the size must not be negative")
-    numbers = np.empty(-(-size // 16) * 16, np.float32)
-    coarse((first, second), 0, numbers)
+    numbers = np.empty(-(-size // PER_BLOCK) * PER_BLOCK, np.float32)
+    fractions((first, second), 0, _ZERO, _ZERO, numbers)
     return numbers[:size]
 
 
@@ -191,3 +197,18 @@ def integers(words: np.ndarray, bound: int, size: int) -> np.ndarray:
         for j in range(size):
             numbers[i, j], drawn = _below(np.uint64(bound), key, drawn, buffer)
     return numbers
+
+
+@kernel(int64[::1](uint64, uint64, int64, int64))
+def sample(first: Word, second: Word, bound: int, size: int) -> np.ndarray:
+    """[size]: distinct numbers in 0 ... bound - 1 from the stream of the key, every choice equally likely.
+
+    They are the start of a Fisher-Yates shuffle.
+    """
+    if not 0 <= size <= bound:
+        raise ValueError("there are not so many distinct numbers")
+    numbers, buffer, drawn = np.arange(bound), np.empty(4, np.uint64), 0
+    for place in range(size):
+        more, drawn = _below(np.uint64(bound - place), (first, second), drawn, buffer)
+        numbers[place], numbers[place + more] = numbers[place + more], numbers[place]
+    return numbers[:size].copy()

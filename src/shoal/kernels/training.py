@@ -29,6 +29,18 @@ class DropoutKeys(NamedTuple):
     names: np.ndarray  # [hidden layers] uint64: the word of each layer's name
 
 
+class Rounding(NamedTuple):
+    """The number formats of clients' weights, gradients and momentum. See `train`."""
+
+    forms: np.ndarray  # [C, 2] int64: `digits` and `least` of each client's `NumberFormat`
+    largest: np.ndarray  # [C] float32
+    random: bool  # whether weights and momentum are rounded at random; gradients are never
+    words: np.ndarray  # [C, 2] uint64: each client's key, for that
+
+
+NO_ROUNDING = Rounding(
+    np.empty((0, 2), np.int64), np.empty(0, np.float32), False, np.empty((0, 2), np.uint64)
+)
 _NO_FEATURES = ExtraFeatures(
     np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_), 0, 0
 )
@@ -64,6 +76,7 @@ def train(
     tau: float = 1.0,
     generated: ExtraFeatures | None = None,
     dropout: DropoutKeys | None = None,
+    rounding: Rounding = NO_ROUNDING,
     spread: Spread = _at_once,
 ) -> np.ndarray:
     """Train C clients by stochastic gradient descent. Returns [C] bool: whether each change can be squared.
@@ -94,6 +107,8 @@ def train(
             KL(softmax of the outputs for the first n features || that for the samples), whose first argument
             has no gradient.
         dropout: Needed if the plan has dropout.
+        rounding: Rounds g to the nearest number of a format, and v and w of every step to the nearest or at
+            random. `start` must be rounded already.
         spread: Runs all clients; disjoint ranges of clients may run in parallel threads.
     """
     generated = _NO_FEATURES if generated is None else generated
@@ -101,7 +116,8 @@ def train(
     sound = np.zeros(len(out), np.bool_)
     clients = Clients(
         plan.loss, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
-        weight_decay, mu, _NO_SHIFT if shift is None else shift, beta, tau, *generated, losses, sound,
+        weight_decay, mu, _NO_SHIFT if shift is None else shift, beta, tau, *generated, *rounding,
+        losses, sound,
     )  # fmt: skip
     _check_all(plan, clients, len(y))
     kernel = _kernel(plan, dropout, len(out))
@@ -154,6 +170,10 @@ def _check_all(plan: Plan, given: Clients, samples: int) -> None:
         _check("features", given.features, (len(given.classes), dense.sizes[-2]))
         _check("learned", given.learned, (dense.sizes[-1],))
         _check_pointers("ptr", given.feature_ptr, steps, len(given.classes))
+    if len(given.forms):
+        _check("forms", given.forms, (clients, 2))
+        _check("largest", given.largest, (clients,))
+        _check("words", given.words, (clients, 2))
     if (given.beta or len(given.feature_ptr)) and plan.loss != CROSS_ENTROPY:
         raise ValueError("distillation needs the cross entropy of classes")
 

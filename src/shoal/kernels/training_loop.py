@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import boolean, float32, float64, int64
+from numba import boolean, float32, float64, int64, uint64
 
 from shoal.kernels.distillation import agree, follow, make_soften
+from shoal.kernels.formats import NumberFormat
 from shoal.kernels.jit import Flag, Index, given, inner, merged
 from shoal.kernels.layout import Net, Workspace, copy
 from shoal.kernels.losses import batch_loss
@@ -27,6 +28,7 @@ CLIENTS = (
     float64, float64,  # beta, tau
     given(float32, 2), given(int64, 1), given(int64, 1), given(boolean, 1),  # features and their classes
     float64, float64,  # g_a, g_b
+    given(int64, 2), given(float32, 1), boolean, given(uint64, 2),  # forms, largest, random, words
     float64[::1], boolean[::1],  # losses, sound
 )  # fmt: skip
 
@@ -57,6 +59,10 @@ class Clients(NamedTuple):
     learned: np.ndarray
     g_a: float
     g_b: float
+    forms: np.ndarray
+    largest: np.ndarray
+    random: Flag
+    words: np.ndarray
     losses: np.ndarray
     sound: np.ndarray
 
@@ -87,7 +93,7 @@ def make_loop(
 
     - `begin(body, net, work, client, origin, shift)` loads a client's parameters,
     - `ahead(body, net, work, x, rows, step)` goes forward, in step -1 without dropout,
-    - `back(body, net, work, n, last, rule, fresh, origin, shift, step)` goes backward with the update,
+    - `back(body, net, work, n, last, rule, step, origin, shift)` goes backward with the update,
     - `end(body, net, work, origin, out, change)` takes the result; returns whether it can be squared.
     """
     soften = make_soften(ahead)
@@ -99,8 +105,12 @@ def make_loop(
             origin = c.start[client if c.start.shape[0] > 1 else 0]
             extra = c.shift[client] if c.shift.shape[0] else origin
             shifted = c.shift.shape[0] > 0 and np.any(extra)  # a shift of zeros counts as none
+            form, key = NumberFormat(np.int64(0), np.int64(0), np.float32(0)), (np.uint64(0), np.uint64(0))
+            if c.forms.size > 0:
+                form = NumberFormat(c.forms[client, 0], c.forms[client, 1], c.largest[client])
+                key = (c.words[client, 0], c.words[client, 1])
             numbers = np.float32(c.momentum), np.float32(c.weight_decay), np.float32(c.mu)
-            rule = StepRule(c.lr[client], *numbers, shifted)
+            rule = StepRule(c.lr[client], *numbers, shifted, form, c.random, key)
             begin(body, net, work, client, origin, extra)
             start, stop = c.client_ptr[client], c.client_ptr[client + 1]
             if c.beta != 0.0:
@@ -112,8 +122,7 @@ def make_loop(
                 ahead(body, net, work, c.x, rows, step - start)
                 total += _losses(c, net, work, rows, known[c.step_ptr[step] - c.step_ptr[start] :])
                 more = _features(c, net, work, rows, step)
-                n, at = rows.size, step - start
-                back(body, net, work, n, n + more, rule, at == 0, origin, extra, at)
+                back(body, net, work, rows.size, rows.size + more, rule, step - start, origin, extra)
             c.sound[client] = end(body, net, work, origin, c.out[client], c.change[client])
             c.losses[client] = total / max(stop - start, 1)
 

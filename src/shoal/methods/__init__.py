@@ -14,7 +14,9 @@ from shoal.methods.fedprox import FedProx
 from shoal.methods.fedqp import FedQP
 from shoal.methods.fedsvd import FedSVD
 from shoal.methods.fsi import Fsi
+from shoal.methods.genefl import GeneFL
 from shoal.methods.local import Local
+from shoal.methods.per_cluster import PerCluster
 from shoal.methods.pso import Pso
 from shoal.methods.qfedavg import QFedAvg
 from shoal.methods.robust import (
@@ -28,6 +30,7 @@ from shoal.methods.robust import (
     TrimmedMean,
 )
 from shoal.methods.scaffold import Scaffold
+from shoal.methods.situa_cq import SituaCQ
 
 METHODS: dict[str, type[Method] | type[Recipe]] = {
     "local": Local,
@@ -49,6 +52,9 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedqp": FedQP,
     "fsi": Fsi,
     "pso": Pso,
+    "genefl": GeneFL,
+    "per_cluster": PerCluster,
+    "situa_cq": SituaCQ,
     "fedcpa": FedCPA,
     "krum": Krum,
     "multikrum": MultiKrum,

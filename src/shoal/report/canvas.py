@@ -10,6 +10,7 @@ from typing import Any, Literal
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -91,10 +92,11 @@ def svg(figure: Figure, name: str) -> str:
         # The browser draws the text with its own fonts, so it does not matter which glyphs ours lack.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         engine = figure.get_layout_engine()
-        if engine is not None:  # laid out here once: savefig would do it twice, and draw everything twice
+        if engine is not None:
             engine.execute(figure)
             figure.set_layout_engine("none")
-        figure.savefig(out, format="svg", metadata=nothing)
+        # `savefig` would draw everything twice
+        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)  # type: ignore[no-untyped-call]
     return out.getvalue()
 
 

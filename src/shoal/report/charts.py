@@ -82,6 +82,9 @@ def line_chart(
     axes.set_xlabel(across.title)
     axes.set_ylabel(axis.title)
     _frame_x(axes, curves, against, across.factor, _ticks(width))
+    if axis.whole:
+        axes.yaxis.set_major_locator(whole_ticks(_ticks(width)))
+        axes.yaxis.set_major_formatter(THOUSANDS)
     if axis.end:
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, -0.01 * axis.end), min(high, 1.01 * axis.end))

@@ -88,6 +88,7 @@ def _charts(runs: Sequence[RunView]) -> dict[str, Gallery]:
     clients = [
         over("mean_client_accuracy", "Mean client accuracy", remark=sample),
         over("worst_client_accuracy", "Worst tenth of clients", remark=sample),
+        over("newcomers.mean_client_accuracy", "Mean newcomer accuracy", remark=sample),
     ]
     losses = [over("loss", "Test loss"), over("clients.train_loss", "Training loss")]
     sections = {"Learning": learning, "Cost": costs, "Clients": clients, "Losses": losses}

@@ -108,10 +108,17 @@ def toml(flat: Mapping[str, Any]) -> str:
     tables: dict[str, list[str]] = {"": []}
     for key, value in flat.items():
         table_name, _, name = key.partition(".") if "." in key else ("", "", key)
-        shown = json.dumps(value, default=str, ensure_ascii=False)
-        tables.setdefault(table_name, []).append(f"{name} = {shown}")
+        tables.setdefault(table_name, []).append(f"{name} = {_inline(value)}")
     blocks = ["\n".join([f"[{name}]", *lines] if name else lines) for name, lines in tables.items() if lines]
     return "\n\n".join(blocks)
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name} = {_inline(item)}' for name, item in value.items())}}}"
+    return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def document(

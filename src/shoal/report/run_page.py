@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.report.charts import fairness_chart, histogram_chart, metric_chart, metrics_chart
+from shoal.report.charts import fairness_chart, histogram_chart, line_chart, metric_chart, metrics_chart
 from shoal.report.page_parts import (
     Badge,
     Gallery,
@@ -28,10 +28,13 @@ from shoal.report.series import (
     Histogram,
     Rejection,
     is_regression,
+    known_and_new,
     last,
     own_metrics,
     participation,
     participation_histogram,
+    percent,
+    presence,
     rejections,
     total,
     track_of,
@@ -48,6 +51,10 @@ _NAMES = {
     "auc": "Area under the ROC curve",
     "f1": "F1 score",
     "client_accuracy_std": "Standard deviation between clients",
+    "finetuned_client_accuracy_std": "Standard deviation between fine-tuned clients",
+    "finetuned_mean_client_mse": "Mean client MSE, fine-tuned",
+    "finetuned_worst_client_mse": "Worst client MSE, fine-tuned",
+    "finetuned_client_mse_std": "Standard deviation between fine-tuned clients",
 }
 
 
@@ -71,6 +78,7 @@ def single_page(run: RunView, title: str) -> str:
         tiles=_tiles(run),
         learning=_learning(run),
         clients=_clients(run),
+        arrivals=_arrivals(run),
         own=gallery([_own_sketch(run, name) for name in own_metrics([run])[:_MOST]]),
         rejected=_rejected(run),
         summary=_summary(run),
@@ -112,9 +120,14 @@ def _quality(run: RunView) -> list[Tile]:
     between = "" if spread is None else f"± {100 * spread:.1f} between clients"
     return [
         Tile(f"{first} accuracy", _percent(accuracy), most_told),
-        Tile("Mean client", _percent(mean), between),
-        Tile("Worst tenth of clients", _percent(worst), _gap(mean, worst)),
+        Tile("Mean client", _percent(mean), _and_finetuned(run, "mean", between)),
+        Tile("Worst tenth of clients", _percent(worst), _and_finetuned(run, "worst", _gap(mean, worst))),
     ]
+
+
+def _and_finetuned(run: RunView, which: str, more: str) -> str:
+    tuned = number(run.summary.get(f"finetuned_{which}_client_accuracy"))
+    return more if tuned is None else f"{more}; fine-tuned {_percent(tuned)}"
 
 
 def _learning(run: RunView) -> Gallery | None:
@@ -153,6 +166,25 @@ def _clients(run: RunView) -> Gallery | None:
                 lambda width: metrics_chart(run, scores, Axis("Score", end=1), width),
                 "Other scores",
                 "On the global test set.",
+            ),
+        ]
+    )
+
+
+def _arrivals(run: RunView) -> Gallery | None:
+    count = Axis("Clients present", whole=True)
+    axis = Axis("Mean client MSE") if is_regression([run]) else percent("Mean client accuracy")
+    return gallery(
+        [
+            Sketch(
+                lambda width: line_chart(presence(run), count, "rounds", width),
+                "Who was there",
+                "Newcomers are clients that were not there in round 1.",
+            ),
+            Sketch(
+                lambda width: line_chart(known_and_new(run), axis, "rounds", width),
+                "Known clients and newcomers",
+                "Each with the model that it would use.",
             ),
         ]
     )

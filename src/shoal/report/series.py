@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from shoal.report.runs import RunView, number
 
 Against = Literal["rounds", "bytes", "seconds", "virtual_seconds"]
+
+Track = dict[int, tuple[float, float]]  # round -> (cost up to that round, value)
 
 MOST_BINS = 40
 
@@ -25,6 +27,10 @@ _COSTS: Mapping[Against, tuple[str, ...]] = {
 KNOWN = frozenset(
     {"round", "accuracy", "mse", "loss", "clients.train_loss", "balanced_accuracy", "f1", "auc"}
     | {"mean_client_accuracy", "worst_client_accuracy", "client_accuracy_std"}
+    | {"present", "present_newcomers"}
+    | {f"finetuned_mean_client_{measure}" for measure in ("accuracy", "mse")}
+    | {f"finetuned_worst_client_{measure}" for measure in ("accuracy", "mse")}
+    | {f"finetuned_client_{measure}_std" for measure in ("accuracy", "mse")}
     | {"bytes_up", "bytes_down", "seconds", "virtual_seconds", "cohort", "rejected", "honest_weight"}
 )
 
@@ -35,6 +41,7 @@ class Axis(NamedTuple):
     title: str
     factor: float = 1.0  # stored values are multiplied by it
     end: float | None = None  # the largest value that makes sense, such as 100 %
+    whole: bool = False  # whether only whole numbers make sense
 
 
 def percent(title: str) -> Axis:
@@ -52,6 +59,7 @@ METRIC_AXES: Mapping[str, Axis] = {
     "auc": Axis("Area under the ROC curve", end=1),
     "mean_client_accuracy": percent("Mean client accuracy"),
     "worst_client_accuracy": percent("Accuracy of the worst tenth"),
+    "newcomers.mean_client_accuracy": percent("Mean newcomer accuracy"),
     "attack_success": percent("Success of the attack"),
     "attackers_weight": percent("Weight given to attackers"),
 }
@@ -92,19 +100,54 @@ def metric_curves(runs: Sequence[RunView], metric: str, against: Against = "roun
     return found
 
 
-def track_of(run: RunView, metric: str, against: Against = "rounds") -> dict[int, tuple[float, float]]:
-    """Round -> (cost up to that round, value), for the rounds in which `metric` is a number."""
-    track, spent = {}, 0.0
+def track_of(run: RunView, metric: str, against: Against = "rounds") -> Track:
+    """The rounds in which `metric` is a number."""
+    track: Track = {}
+    spent = 0.0
     for row in run.rounds:
         for cost in _COSTS[against]:
             price = number(row.get(cost))
             if price is None:  # a gap in the costs would shift everything after it
                 return {}
             spent += price
-        value = number(row.get(metric))
+        value = number(_entry(row, metric))
         if value is not None:
             track[int(row["round"])] = (spent if against != "rounds" else float(row["round"]), value)
     return track
+
+
+def _entry(row: Mapping[str, Any], metric: str) -> Any:
+    """An entry of a record, or of a table in it: `newcomers.clients`."""
+    group, _, name = metric.partition(".")
+    inner = row.get(group)
+    return inner.get(name) if isinstance(inner, Mapping) else row.get(metric)
+
+
+def known_and_new(run: RunView) -> list[Curve]:
+    """The mean over known clients and over newcomers by round; none if no newcomer was evaluated.
+
+    As long as nobody is new, the mean over all clients is that over the known ones.
+    """
+    mean = "mean_client_mse" if is_regression([run]) else "mean_client_accuracy"
+    new, known = track_of(run, f"newcomers.{mean}"), track_of(run, f"known.{mean}")
+    known |= {round: point for round, point in track_of(run, mean).items() if round not in new}
+    return _side_by_side(known, new) if new else []
+
+
+def presence(run: RunView) -> list[Curve]:
+    """How many known clients and newcomers were there in each round; none without arrivals."""
+    new = track_of(run, "present_newcomers")
+    known = {r: (x, all - new[r][1]) for r, (x, all) in track_of(run, "present").items() if r in new}
+    return _side_by_side(known, new)
+
+
+def _side_by_side(known: Track, new: Track) -> list[Curve]:
+    curves = []
+    for slot, (label, track) in enumerate((("Known clients", known), ("Newcomers", new))):
+        if track:
+            x, y = np.array([track[round] for round in sorted(track)]).T
+            curves.append(seeds_curve(label, slot, x, y[None]))
+    return curves
 
 
 def last(run: RunView, metric: str) -> float | None:

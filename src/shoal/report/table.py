@@ -31,6 +31,8 @@ class Row(NamedTuple):
     mean_accuracy: Stat | None = None
     mean_client_accuracy: Stat | None = None
     worst_client_accuracy: Stat | None = None
+    finetuned_mean_client_accuracy: Stat | None = None
+    finetuned_worst_client_accuracy: Stat | None = None
     final_mse: Stat | None = None
     bytes_up: Stat | None = None
     bytes_down: Stat | None = None
@@ -58,6 +60,8 @@ COLUMNS: Mapping[str, Column] = {
     "final_mse": Column("Final MSE", "plain"),
     "mean_client_accuracy": Column("Mean client (%)", "share", True),
     "worst_client_accuracy": Column("Worst tenth (%)", "share", True),
+    "finetuned_mean_client_accuracy": Column("Fine-tuned (%)", "share", True),
+    "finetuned_worst_client_accuracy": Column("Fine-tuned worst (%)", "share", True),
     "bytes_up": Column("Sent up", "bytes"),
     "bytes_down": Column("Sent down", "bytes"),
     "seconds": Column("Time", "seconds"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,14 +21,16 @@ from shoal.core.engine import Engine, stage
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.method import Axes, Method, Recipe
-from shoal.core.selector import Population
 from shoal.core.task import Task
+from shoal.core.training import solver_of
 from shoal.data.client_data import Simulated
 from shoal.engines.local import LocalEngine, cores
 from shoal.kernels.plan import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
 from shoal.models.layers import batch_norms, dropouts, last_linear, noise_shapes, own_dropout
+from shoal.round_clock import Deadline
+from shoal.runs.crowd import check_population, fleet_of, timetable_of
 from shoal.runs.evaluation import Evaluator
 from shoal.spec import Spec, TaskSpec
 
@@ -61,17 +63,19 @@ def build(spec: Spec) -> Setup:
     """A simulation: the server and all clients on this machine."""
     dataset, shards = deal(spec)
     dataset = moved(dataset, spec.engine.device)
-    population = _population(spec, shards)
-    spec.selector.check(len(population))
-    _check_goal(spec, dataset.classes)
+    timetable = timetable_of(spec, shards)
+    most = max(len(timetable(round)) for round in (range(spec.rounds) if spec.arrivals else [0]))
+    check_population(spec, most)
+    _check_evaluation(spec, dataset.classes)
     task = make_task(spec, Samples.of(dataset))
     data = Simulated(dataset, shards, spec.seeds.key("partition", spec.seed).fold("holdings"))
     key = spec.seeds.key("order", spec.seed)
     attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
-    engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), population)
+    fleet = fleet_of(spec, task, shards)
+    engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), timetable, fleet)
     own = replace(task, root=data.root)  # the clients' task has no access to the server's samples
-    federation = server_side(spec, own, engine, len(population))
+    federation = server_side(spec, own, engine, most)
     return Setup(spec, federation, dataset, shards, side)
 
 
@@ -100,30 +104,26 @@ def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Fede
     """The parts that a server needs; it has no data, unless its task has root samples."""
     method = as_method(spec.method)
     method.check(task, Axes(spec.selector, spec.codec, population))
-    remembers = method.remembers or spec.codec.remembers
+    remembers = method.remembers or spec.codec.way("up").remembers
     key, model_key = spec.seeds.key("order", spec.seed), _model_key(spec)
-    return Federation(task, method, spec.selector, engine, key, model_key, remembers, spec.faults.min_replies)
+    faults = spec.faults
+    deadline = Deadline(math.inf if faults.deadline is None else faults.deadline, faults.over_select)
+    return Federation(
+        task,
+        method,
+        spec.selector,
+        engine,
+        key,
+        model_key,
+        remembers,
+        faults.min_replies,
+        deadline,
+    )
 
 
 def _model_key(spec: Spec) -> Key:
     """The key of the initial weights; server and clients use the same."""
     return spec.seeds.key("model", spec.seed).fold("init")
-
-
-def _population(spec: Spec, shards: Shards) -> Population:
-    """The clients that can take part: all, or those that hold at least `privacy.min_samples`."""
-    everyone = range(len(shards))
-    if spec.privacy is None or not spec.privacy.min_samples:
-        return everyone
-    counts, least = np.array(shards.counts(everyone)), spec.privacy.min_samples
-    if counts.min() >= least:
-        return everyone
-    if counts.max() < least:
-        raise SpecError(
-            f"privacy.min_samples = {least}, but no client holds more than {counts.max()} "
-            "samples; choose a smaller value, or fewer clients"
-        )
-    return tuple(np.flatnonzero(counts >= least).tolist())
 
 
 def deal(spec: Spec) -> tuple[Dataset, Shards]:
@@ -231,7 +231,12 @@ def _called(
         return function(*given, **mine)
 
 
-def _check_goal(spec: Spec, classes: int) -> None:
+def _check_evaluation(spec: Spec, classes: int) -> None:
+    if spec.evaluate.finetune and solver_of(as_method(spec.method)) is None:
+        raise SpecError(
+            f"evaluate.finetune = {spec.evaluate.finetune} needs a method whose clients train, but those of "
+            f"{spec.method_name} do not; set it to 0"
+        )
     goal = spec.evaluate.stop_at
     if goal is not None and classes and not 0 < goal <= 1:
         cure = f"; for {goal:g} % write {goal / 100:g}" if 1 < goal <= 100 else ""

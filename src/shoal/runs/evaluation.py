@@ -11,14 +11,16 @@ from torch import Tensor
 
 from shoal.core.attack import Attack
 from shoal.core.data import Data, Dataset
-from shoal.core.engine import Work
+from shoal.core.engine import Engine, Work
 from shoal.core.key import Key
+from shoal.core.population import Spans
 from shoal.core.task import Task
 from shoal.core.types import Cohort, Weights
 from shoal.loop import Federation, Progress
 from shoal.metrics import MetricName, fairness, measures
 from shoal.parts.outputs import outputs_of
-from shoal.spec import Evaluate, Spec
+from shoal.run_settings import Evaluate
+from shoal.spec import Spec
 
 MUCH = 20  # the whole test set is evaluated at once if it has at most this many times a client's samples
 MOST_SHOWN = 1000  # clients; of a larger population, lists and pictures show the evaluated sample
@@ -67,6 +69,28 @@ def global_measures(
     return {"loss": loss, **measures(scores, y, metrics)}
 
 
+def measured(
+    spec: Spec, federation: Federation, progress: Progress, dataset: Dataset, *, ended: bool
+) -> dict[str, Any]:
+    """What is measured after a round, which may be the last (`ended`); None if no evaluation is due."""
+    wanted = spec.evaluate
+    found: dict[str, Any] = {"accuracy" if dataset.classes else "mse": None, "loss": None}
+    if ended or (wanted.every and progress.round % wanted.every == 0):
+        found |= evaluate(federation, progress, dataset, wanted.metrics, wanted.clients, spec.attack)
+    if wanted.finetune and (ended or reached(spec, found)):
+        found |= finetuned(federation, progress, wanted.clients, wanted.finetune)
+    return found
+
+
+def reached(spec: Spec, record: Mapping[str, Any]) -> bool:
+    """Whether the run has reached the accuracy, or the error, at which it may stop."""
+    goal = spec.evaluate.stop_at
+    if goal is None:
+        return False
+    accuracy, error = record.get("accuracy"), record.get("mse")
+    return (accuracy is not None and accuracy >= goal) or (error is not None and error <= goal)
+
+
 def evaluate(
     federation: Federation,
     progress: Progress,
@@ -83,12 +107,46 @@ def evaluate(
     found = {} if model is None else global_measures(federation.task, model, dataset, metrics)
     if model is not None and attack is not None:
         found |= _success(federation.task, model, dataset, attack)
-    replies = _ask_clients(federation, progress, clients, common=model is None)
+    replies = _ask_clients(federation, progress, clients, {"common": model is None, "finetune": 0})
     if model is None and replies:
-        found |= _means([reply["common"] for reply in replies])
-    if replies:
-        found |= fairness([reply["own"] for reply in replies], "accuracy" if dataset.classes else "mse")
-    return found
+        found |= _means([reply["common"] for reply in replies.values()])
+    return found | _among_clients(federation, replies)
+
+
+def finetuned(federation: Federation, progress: Progress, clients: int, epochs: int) -> dict[str, Any]:
+    """The metrics over clients after each has trained its model for so many local epochs more."""
+    replies = _ask_clients(federation, progress, clients, {"common": False, "finetune": epochs})
+    return {f"finetuned_{name}": value for name, value in _among_clients(federation, replies).items()}
+
+
+def _among_clients(federation: Federation, replies: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """The metrics over clients; those of newcomers and of the others also apart, if there are newcomers.
+
+    A newcomer is a client that was not there in the first round.
+    """
+    if not replies:
+        return {}
+    measure = "accuracy" if federation.task.classes else "mse"
+    own = {client: reply["own"] for client, reply in replies.items()}
+    found: dict[str, Any] = fairness([*own.values()], measure)
+    first = federation.engine.clients(0)
+    groups: dict[str, list[Mapping[str, Tensor]]] = {"newcomers": [], "known": []}
+    for client, told in own.items():
+        groups["known" if client in first else "newcomers"].append(told)
+    if not groups["newcomers"]:
+        return found
+    mean = f"mean_client_{measure}"
+    return found | {
+        name: {"clients": len(some), mean: fairness(some, measure)[mean]}
+        for name, some in groups.items()
+        if some
+    }
+
+
+def presence(engine: Engine, round: int) -> dict[str, int]:
+    """How many clients are there in a round, and how many of them were not in the first one."""
+    there, first = (Spans.of(engine.clients(r)) for r in (round, 0))
+    return {"present": len(there), "present_newcomers": len(there) - len(there.common(first))}
 
 
 def _success(task: Task, weights: Weights, dataset: Dataset, attack: Attack) -> dict[str, float]:
@@ -102,16 +160,20 @@ def _success(task: Task, weights: Weights, dataset: Dataset, attack: Attack) -> 
 
 
 def _ask_clients(
-    federation: Federation, progress: Progress, clients: int, *, common: bool
-) -> list[Mapping[str, Any]]:
+    federation: Federation, progress: Progress, clients: int, setting: Mapping[str, Any]
+) -> dict[int, Mapping[str, Any]]:
+    """What the clients of the sample reply, each with the same setting; those that cannot are left out."""
     available = federation.engine.clients(max(progress.round - 1, 0))
     sample = _fixed_sample(available, clients, federation.key)
-    cohort = Cohort(sample, {"common": (common,) * len(sample)}, len(available))
+    if not sample:
+        return {}
+    settings = {name: (value,) * len(sample) for name, value in setting.items()}
+    cohort = Cohort(sample, settings, len(available))
     message = federation.method.serve(progress.state, cohort)
     work = Work("evaluate", max(progress.round - 1, 0), 0, progress.accepted)
     key = federation.key.fold("evaluate", progress.round)
     deliveries = federation.engine.exchange(work, cohort, message, key)
-    return [delivery.reply.payload for delivery in deliveries if delivery.reply is not None]
+    return {d.clients[0]: d.reply.payload for d in deliveries if d.reply is not None}
 
 
 def _fixed_sample(available: Sequence[int], count: int, key: Key) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from shoal.loop import Round
 from shoal.spec import Spec
 
-FAIRNESS = ("mean_client_", "worst_client_", "client_")  # prefixes of metrics over clients
+FAIRNESS = ("mean_client_", "worst_client_", "client_", "finetuned_")  # prefixes of metrics over clients
 Record = dict[str, Any]
 
 
@@ -21,7 +21,7 @@ def as_record(round: int, metrics: Mapping[str, Any], done: Round, seconds: floa
         "bytes_up": done.bytes_up,
         "bytes_down": done.bytes_down,
         "seconds": seconds,
-        "virtual_seconds": None,
+        "virtual_seconds": done.seconds,
         "cohort": list(done.cohort),
         "rejected": [{"client": client, "reason": reason} for client, reason in done.rejected],
     }
@@ -42,11 +42,17 @@ def attackers_weight(weights: Mapping[Any, float] | None, attackers: Collection[
     return {"attackers_weight": lost / total, "honest_weight": (total - lost) / total}
 
 
+def _virtual(records: Sequence[Record]) -> float | None:
+    """The virtual time of all rounds; None without devices."""
+    found = [record["virtual_seconds"] for record in records if record["virtual_seconds"] is not None]
+    return sum(found) if found else None
+
+
 def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
     """The summary of a whole run."""
     last = records[-1]
     accuracies = [r["accuracy"] for r in records if r.get("accuracy") is not None]
-    kept = ("final_loss", "balanced_accuracy", "f1", "auc", "attack_success")
+    kept = ("final_loss", "balanced_accuracy", "f1", "auc", "attack_success", "known", "newcomers")
     measures = {name: last[name] for name in kept if name in last}
     measures |= {name: value for name, value in last.items() if name.startswith(FAIRNESS)}
     if "mse" in last:
@@ -69,6 +75,6 @@ def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
         "final_loss": last["loss"],
         **measures,
         **{name: sum(r[name] for r in records) for name in ("bytes_up", "bytes_down", "seconds")},
-        "virtual_seconds": None,
+        "virtual_seconds": _virtual(records),
         "rejected": sum(len(r["rejected"]) for r in records),
     }

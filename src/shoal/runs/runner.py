@@ -25,7 +25,7 @@ from shoal.engines.os_settings import keep_freed_memory
 from shoal.loop import Progress, advance, start
 from shoal.runs.build import Setup, build
 from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sha256
-from shoal.runs.evaluation import MOST_SHOWN, evaluate, shown_clients
+from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
 from shoal.runs.record import Record, as_record, attackers_weight, summarise
 from shoal.spec import Spec, from_table, load_spec
 
@@ -55,6 +55,16 @@ class Result:
     directory: Path | None
     _setup: Setup = field(repr=False)
     _progress: Progress = field(repr=False)
+
+    @property
+    def setup(self) -> Setup:
+        """The federation that was run, for a study that goes on from here."""
+        return self._setup
+
+    @property
+    def progress(self) -> Progress:
+        """The state of the federation after the last round."""
+        return self._progress
 
     @property
     def dataset(self) -> Dataset:
@@ -169,12 +179,12 @@ def _play(
     report: bool,
 ) -> Result:
     spec, saved = setup.spec, progress.accepted
-    while progress.round < spec.rounds and not (records and _reached(spec, records[-1])):
-        progress, record = _round(spec, setup, progress)
+    while not _over(spec, records):
+        progress, record = _round(spec, setup, progress, records)
         records.append(record)
         if directory is not None:
             directory.append_round(record)
-            last = progress.round == spec.rounds or _reached(spec, record)
+            last = _over(spec, records)
             if spec.checkpoint.every and (progress.round % spec.checkpoint.every == 0 or last):
                 save(setup, directory, progress, saved)
                 saved = progress.accepted
@@ -224,36 +234,30 @@ def _listed_attackers(setup: Setup) -> list[int]:
     return [client for client in shown_clients(setup.spec, len(setup.shards)) if client in attackers]
 
 
-def _round(spec: Spec, setup: Setup, progress: Progress) -> tuple[Progress, Record]:
+def _over(spec: Spec, records: Sequence[Record]) -> bool:
+    """Whether there are no more rounds to run, because all are done or the run may stop early."""
+    return bool(records) and (_out_of_time(spec, records) or reached(spec, records[-1]))
+
+
+def _out_of_time(spec: Spec, records: Sequence[Record]) -> bool:
+    limit = spec.evaluate.stop_at_virtual_seconds
+    late = limit is not None and sum(record["virtual_seconds"] or 0.0 for record in records) >= limit
+    return len(records) == spec.rounds or late
+
+
+def _round(spec: Spec, setup: Setup, progress: Progress, before: Sequence[Record]) -> tuple[Progress, Record]:
     started = time.perf_counter()
     progress, done = advance(setup.federation, progress)
     seconds = time.perf_counter() - started
-    due = spec.evaluate.every and progress.round % spec.evaluate.every == 0
-    measure = "accuracy" if setup.dataset.classes else "mse"
-    evaluated: dict[str, Any] = {measure: None, "loss": None}
-    if due or progress.round == spec.rounds:
-        evaluated |= evaluate(
-            setup.federation,
-            progress,
-            setup.dataset,
-            spec.evaluate.metrics,
-            spec.evaluate.clients,
-            spec.attack,
-        )
+    ended = _out_of_time(spec, [*before, {"virtual_seconds": done.seconds}])
+    evaluated = measured(spec, setup.federation, progress, setup.dataset, ended=ended)
     record = as_record(progress.round, evaluated, done, seconds)
+    if spec.arrivals is not None:
+        record |= presence(setup.federation.engine, progress.round - 1)
     if spec.attack is not None:
         liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
         record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
     return progress, record
-
-
-def _reached(spec: Spec, record: Record) -> bool:
-    """Whether the run has reached its goal and may stop early."""
-    goal = spec.evaluate.stop_at
-    if goal is None:
-        return False
-    accuracy, error = record.get("accuracy"), record.get("mse")
-    return (accuracy is not None and accuracy >= goal) or (error is not None and error <= goal)
 
 
 def save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mapping[int, Version]) -> None:

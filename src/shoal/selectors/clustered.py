@@ -35,7 +35,8 @@ from torch import Tensor
 
 from shoal.core.data import Data
 from shoal.core.key import Key
-from shoal.core.selector import Population, Selector
+from shoal.core.population import Population
+from shoal.core.selector import Selector
 from shoal.core.types import Cohort, Moment, Reply, Tree
 from shoal.kernels.products import products
 from shoal.selectors.cohort_size import check_population, check_size, cohort_size

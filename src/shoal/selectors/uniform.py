@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.core.selector import Population, Selector
+from shoal.core.population import Population
+from shoal.core.selector import Selector
 from shoal.core.types import Cohort, Moment, Tree
 from shoal.selectors.cohort_size import check_population, check_size, cohort_size
 

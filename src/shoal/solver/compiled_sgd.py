@@ -25,7 +25,7 @@ from shoal.core.training import Start, TrainedBlock
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
 from shoal.kernels.plan import ConvPlan, DensePlan, Plan
-from shoal.kernels.training import DropoutKeys, ExtraFeatures, Some
+from shoal.kernels.training import NO_ROUNDING, DropoutKeys, ExtraFeatures, Rounding, Some
 from shoal.kernels.training import train as train_compiled
 from shoal.solver.torch_sgd import Rule
 from shoal.terms.generated import Generated, generate
@@ -50,6 +50,7 @@ def train(
     block: Block,
     keys: Sequence[Key],
     threads: int,
+    rounding: Rounding = NO_ROUNDING,
 ) -> TrainedBlock:
     """Train the clients of a block, each from its own start, or all from one."""
     assert task.plan is not None
@@ -81,6 +82,7 @@ def train(
         tau=distil.tau,
         generated=None if follow is None else _generated(follow, block, keys),
         dropout=_dropout(task.plan, keys),
+        rounding=rounding,
         spread=partial(in_threads, block.counts, threads),
     )
     return TrainedBlock(

@@ -16,8 +16,11 @@ from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Solver, Start, Trained, TrainedBlock
-from shoal.core.types import Context, Weights
+from shoal.core.types import Context, Setting, Weights
+from shoal.kernels.formats import FormatName
+from shoal.kernels.training import NO_ROUNDING
 from shoal.solver import compiled_sgd, torch_sgd
+from shoal.solver.formats import StepRounding, block_rounding, format_of, rounded, starts_rounded
 from shoal.solver.torch_sgd import Rule
 
 
@@ -33,6 +36,8 @@ class Sgd(Solver):
     schedule: Literal["constant", "exponential"] = "constant"  # of the learning rate over the rounds
     decay: float = 0.99  # factor per round, with the exponential schedule
     precision: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights are float32
+    format: FormatName = "float32"  # of weights, gradients and momentum; or a client's setting `format`
+    rounding: Literal["stochastic", "nearest"] = "stochastic"  # of weights and momentum, to the format
 
     def __post_init__(self) -> None:
         if not 0 < self.lr < math.inf:
@@ -66,13 +71,15 @@ class Sgd(Solver):
         shift: Mapping[str, Tensor] | None = None,
     ) -> Trained:
         """See `Solver`."""
-        terms = active(terms)
+        terms, noise, settings = active(terms), context.key.fold("noise"), [context.setting]
         if self.fits(task, terms):
-            beginning = Start(start, terms, shift)
-            keys = [context.key.fold("noise")]
-            return self.train_block(task, [beginning], Block.of([data]), keys, context.round, 1).single(0)
+            starts, block = [Start(start, terms, shift)], Block.of([data])
+            return self.train_block(task, starts, block, [noise], context.round, 1, settings).single(0)
         dtype, rule = getattr(torch, self.precision), self._rule(context.round)
-        return torch_sgd.train(rule, task, start, data, context.key.fold("noise"), terms, shift, dtype)
+        name = format_of(self.format, context.setting)
+        rounding = StepRounding.of(name, self.rounding == "stochastic", noise)
+        start = rounded(start, name)
+        return torch_sgd.train(rule, task, start, data, noise, terms, shift, dtype, rounding)
 
     def fits(self, task: Task, terms: tuple[Term, ...]) -> bool:
         """See `Solver`."""
@@ -86,11 +93,15 @@ class Sgd(Solver):
         keys: Sequence[Key],
         round: int,
         threads: int,
+        settings: Sequence[Setting] = (),
     ) -> TrainedBlock:
         """See `Solver`."""
-        return compiled_sgd.train(
-            self._rule(round), task, starts, active(starts[0].terms), block, keys, threads
-        )
+        rule, rounding = self._rule(round), NO_ROUNDING
+        names = [format_of(self.format, setting) for setting in settings or [{}] * len(keys)]
+        if set(names) != {"float32"}:
+            starts = starts_rounded(starts, names)
+            rounding = block_rounding(names, keys, self.rounding == "stochastic")
+        return compiled_sgd.train(rule, task, starts, active(starts[0].terms), block, keys, threads, rounding)
 
     def _rule(self, round: int) -> Rule:
         return Rule(self.rate(round), self.momentum, self.weight_decay)

@@ -13,8 +13,9 @@ from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Step, Term
 from shoal.core.training import Trained
-from shoal.core.tree import tree_map
+from shoal.core.tree import subtract, tree_map
 from shoal.core.types import Weights
+from shoal.solver.formats import StepRounding
 
 
 class Rule(NamedTuple):
@@ -34,10 +35,12 @@ def train(
     terms: tuple[Term, ...],
     shift: Mapping[str, Tensor] | None,
     dtype: torch.dtype,
+    rounding: StepRounding | None = None,
 ) -> Trained:
-    """Train one client in the resident model."""
+    """Train one client in the resident model; with `rounding`, the start must be rounded already."""
     live = task.live(dtype)
     live.load(start)
+    begin = start
     if terms:  # the bits of a product depend on the alignment of its operands: no shared buffers
         start = tree_map(torch.clone, start)
     leaves, values = list(live.leaves.values()), list(live.values.values())
@@ -55,11 +58,12 @@ def train(
         found = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
         gradients = [gradient.float() for gradient in found]
         with torch.no_grad():
-            speed = _descend(rule, values, gradients, shifts, speed)
+            speed = _descend(rule, values, gradients, shifts, speed, rounding, steps - 1)
             live.round()
         del outputs, loss, found, gradients  # so that the next step can reuse their memory
     held = Weights({name: value.detach() for name, value in live.values.items()}, live.buffers)
-    return Trained(held, steps, total / max(steps, 1), borrowed=True)
+    change = None if rounding is None else subtract(held, begin)  # what was sent is not what it started from
+    return Trained(held, steps, total / max(steps, 1), borrowed=True, change=change)
 
 
 def _descend(
@@ -68,18 +72,26 @@ def _descend(
     gradients: list[Tensor],
     shifts: list[Tensor] | None,
     speed: list[Tensor],
+    rounding: StepRounding | None,
+    step: int,
 ) -> list[Tensor]:
     """One step, in place; returns the momentum buffers."""
     if rule.weight_decay:
         torch._foreach_add_(gradients, values, alpha=rule.weight_decay)
     if shifts is not None:
         torch._foreach_add_(gradients, shifts)
+    if rounding is not None:
+        rounding.gradients(gradients)
     if rule.momentum:
         if speed:
             torch._foreach_mul_(speed, rule.momentum)
             torch._foreach_add_(speed, gradients)
         else:
             speed = gradients
+        if rounding is not None:
+            rounding.momentum(speed, step)
         gradients = speed
     torch._foreach_add_(values, gradients, alpha=-rule.rate)
+    if rounding is not None:
+        rounding.weights(values, step)
     return speed

@@ -7,7 +7,7 @@ from toy import table as toy
 
 import shoal
 from shoal.core.errors import SpecError
-from shoal.study.reproduce import EXPERIMENTS, TABLES
+from shoal.study.reproduce import FUNCTIONS, TABLES
 from shoal.study.reproduce.datafile import Value, load
 from shoal.study.reproduce.grid import merged
 from shoal.study.reproduce.table_experiment import experiment, summary_and_curve
@@ -183,16 +183,14 @@ def test_the_last_table_counts():
 def test_every_file_is_used():
     """By an experiment of its name, or by those that extend it."""
     extended = {name for path in TABLES.glob("*.toml") for name in _extends(path)}
-    assert {path.name for path in TABLES.glob("*.toml")} == {
-        f"{name}.toml" for name in EXPERIMENTS
-    } | extended
+    assert {path.name for path in TABLES.glob("*.toml")} == {f"{name}.toml" for name in FUNCTIONS} | extended
 
 
 def _extends(path):
     return tomllib.loads(path.read_text()).get("extends", [])
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_papers_numbers_have_rows_and_columns(name):
     """A misspelt label would leave the paper's number out."""
     file = load(TABLES / f"{name}.toml")

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.study.reproduce import dsvd, fedqp, fedqp_landscape, fsi_digits, fsi_houses
+from shoal.study.reproduce import (
+    dsvd,
+    fedqp,
+    fedqp_landscape,
+    fsi_digits,
+    fsi_houses,
+    genefl,
+    genefl_traffic,
+)
 from shoal.study.reproduce.experiment import Experiment
 from shoal.study.reproduce.grid import Measure
-from shoal.study.reproduce.table_experiment import Analyse, experiment
+from shoal.study.reproduce.table_experiment import Analyse, experiment, plain
 
 TABLES = Path(__file__).parent / "tables"
 
@@ -30,9 +38,15 @@ FUNCTIONS: dict[str, tuple[Analyse, Measure]] = {
     "dsvd-table3": (dsvd.table3, dsvd.robustness),
     "dsvd-figure1": (dsvd.figure1, dsvd.robustness),
     "dsvd-ablation": (dsvd.ablation, dsvd.robustness),
+    **{f"genefl-table{number}": (plain, genefl.client_curve) for number in range(1, 8)},
+    "genefl-figure3": (genefl.figure3, genefl.client_curve),
+    "genefl-figure5": (genefl.figure5, genefl.client_curve),
+    "genefl-figure6": (genefl.figure6, genefl.client_curve),
+    "genefl-newcomers": (genefl.newcomers, genefl.starts_of),
 }
 EXPERIMENTS: dict[str, Experiment] = {
-    name: experiment(TABLES / f"{name}.toml", *functions) for name, functions in FUNCTIONS.items()
+    **{name: experiment(TABLES / f"{name}.toml", *functions) for name, functions in FUNCTIONS.items()},
+    "genefl-traffic": genefl_traffic.EXPERIMENT,
 }
 
 __all__ = ["EXPERIMENTS", "Experiment"]

@@ -33,7 +33,8 @@ class Reproduction(NamedTuple):
 
     findings: Findings
     result: Mapping[str, Any]  # all of result.json
-    fresh: int  # how many runs were made now; the others were in the folder
+    fresh: int  # how many runs were made now
+    kept: int  # how many were in the folder already
 
 
 def chosen(name: str, scale: str, catalogue: Mapping[str, Experiment]) -> Callable[[RunJobs], Findings]:
@@ -68,7 +69,7 @@ def perform(name: str, scale: str, out: Path, catalogue: Mapping[str, Experiment
         picture.figure.savefig(out / f"{picture.name}.png", dpi=150, facecolor="white")
     write_whole(out / REPORT, page(catalogue[name], findings, result, folder.jobs).encode())
     write_whole(out / RESULT, (to_json(result, indent=2) + "\n").encode())
-    return Reproduction(findings, result, folder.fresh)
+    return Reproduction(findings, result, folder.fresh, len(folder.jobs) - folder.fresh)
 
 
 class ExperimentFolder:

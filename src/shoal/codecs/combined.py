@@ -1,0 +1,117 @@
+"""Codecs made of codecs: one after another, and one for each direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.codecs.leaves import corrected, left_out
+from shoal.codecs.raw import Raw
+from shoal.core.codec import Codec, Direction, Packet
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.types import Setting, Tree
+
+
+@dataclass(frozen=True)
+class Chain(Codec):
+    """Codecs one after another: each encodes the floating-point tensors that the one before has left.
+
+    If one of them has error feedback, the chain has: what is fed back is what all of them together leave out.
+    """
+
+    chain: tuple[Codec, ...]
+
+    def __post_init__(self) -> None:
+        kinds = [type(codec) for codec in self.chain if codec != Raw()]
+        for kind in kinds:
+            if kinds.count(kind) > 1:
+                raise SpecError(f"chain holds {kind.__name__} twice; once is enough")
+        if not self.chain:
+            raise SpecError(
+                'chain must hold at least one codec; to send everything as it is, use name = "raw"'
+            )
+
+    @property
+    def remembers(self) -> bool:
+        """See `Codec`."""
+        return any(codec.remembers for codec in self.chain)
+
+    @property
+    def transparent(self) -> bool:
+        """See `Codec`."""
+        return all(codec.transparent for codec in self.chain)
+
+    def way(self, direction: Direction) -> Codec:
+        """See `Codec`."""
+        return Chain(tuple(codec.way(direction) for codec in self.chain))
+
+    def encode(
+        self,
+        tree: Tree,
+        *,
+        setting: Setting | None = None,
+        key: Key | None = None,
+        reference: Tree = None,
+        memory: Any = None,
+    ) -> tuple[Packet, Any]:
+        """See `Codec`. Only the first codec sees the reference: the others do not get a model."""
+        whole = corrected(tree, memory) if self.remembers else tree
+        packet = Packet(whole)
+        for i, codec in enumerate(self.chain):
+            own, known = key.fold("chain", i) if key else None, None if i else reference
+            packet, _ = codec.encode(packet.content, setting=setting, key=own, reference=known)
+        if not self.remembers:
+            return packet, memory
+        return packet, left_out(whole, self.decode(packet, reference))
+
+    def decode(self, packet: Packet, reference: Tree = None) -> Tree:
+        """See `Codec`."""
+        for i, codec in reversed(list(enumerate(self.chain))):
+            packet = Packet(codec.decode(packet, None if i else reference))
+        return packet.content
+
+
+@dataclass(frozen=True)
+class EachWay(Codec):
+    """A codec for replies and another one for messages."""
+
+    up: Codec = field(default_factory=Raw)
+    down: Codec = field(default_factory=Raw)
+
+    def __post_init__(self) -> None:
+        if self.down.way("down") != self.down:
+            raise SpecError(
+                f"down: {type(self.down).__name__} is for updates, and messages hold models; "
+                "use it in [codec.up]"
+            )
+
+    @property
+    def remembers(self) -> bool:
+        """See `Codec`."""
+        return self.up.remembers
+
+    @property
+    def transparent(self) -> bool:
+        """See `Codec`."""
+        return self.up.transparent and self.down.transparent
+
+    def way(self, direction: Direction) -> Codec:
+        """See `Codec`."""
+        return self.up.way("up") if direction == "up" else self.down
+
+    def encode(
+        self,
+        tree: Tree,
+        *,
+        setting: Setting | None = None,
+        key: Key | None = None,
+        reference: Tree = None,
+        memory: Any = None,
+    ) -> tuple[Packet, Any]:
+        """See `Codec`. Without a direction it is that of replies."""
+        return self.way("up").encode(tree, setting=setting, key=key, reference=reference, memory=memory)
+
+    def decode(self, packet: Packet, reference: Tree = None) -> Tree:
+        """See `Codec`."""
+        return self.way("up").decode(packet, reference)

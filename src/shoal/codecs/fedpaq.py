@@ -1,0 +1,76 @@
+"""FedPAQ: the quantised difference between a client's model and the model that it was sent.
+
+A. Reisizadeh, A. Mokhtari, H. Hassani, A. Jadbabaie, R. Pedarsani: FedPAQ: A communication-efficient
+federated learning method with periodic averaging and quantization. AISTATS 2020. The server computes
+
+    w + (1 / r) sum_i Q(w_i - w),   Q as in QSGD
+
+Clients of Shoal reply with differences anyway. Where a model itself is encoded, `reference` is what the
+receiver has already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from shoal.codecs.leaves import bits_of, each
+from shoal.codecs.qsgd import LEVEL_BITS, Qsgd
+from shoal.codecs.raw import Raw
+from shoal.codecs.uniform import WHOLE
+from shoal.core.codec import Codec, Direction, Packet
+from shoal.core.key import Key
+from shoal.core.types import Setting, Tree
+
+
+class Difference(NamedTuple):
+    """A tree that lacks the reference."""
+
+    tree: Tree
+
+
+@dataclass(frozen=True)
+class FedPaq(Codec):
+    """QSGD of the difference from what the receiver has; messages are sent as they are."""
+
+    bits: int = 4
+    bucket: int = 512
+
+    def __post_init__(self) -> None:
+        self._quantizer  # noqa: B018  # it checks the fields
+
+    @property
+    def _quantizer(self) -> Qsgd:
+        return Qsgd(self.bits, self.bucket)
+
+    def way(self, direction: Direction) -> Codec:
+        """See `Codec`. The server does not know which model a client has."""
+        return self if direction == "up" else Raw()
+
+    def encode(
+        self,
+        tree: Tree,
+        *,
+        setting: Setting | None = None,
+        key: Key | None = None,
+        reference: Tree = None,
+        memory: Any = None,
+    ) -> tuple[Packet, Any]:
+        """See `Codec`. Without a reference, the tree holds differences already."""
+        if reference is not None and bits_of(self.bits, setting, LEVEL_BITS) != WHOLE:
+            tree = Difference(_combined(tree, reference, -1))
+        return self._quantizer.encode(tree, setting=setting, key=key, memory=memory)
+
+    def decode(self, packet: Packet, reference: Tree = None) -> Tree:
+        """See `Codec`."""
+        decoded = self._quantizer.decode(packet)
+        return _combined(decoded.tree, reference, 1) if isinstance(decoded, Difference) else decoded
+
+
+def _combined(tree: Tree, reference: Tree, sign: int) -> Tree:
+    """The sum of two trees, or their difference."""
+    other: dict[str, Tensor] = {}
+    each(other.__setitem__, reference)
+    return each(lambda path, leaf: leaf + sign * other[path], tree)

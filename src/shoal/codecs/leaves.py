@@ -1,0 +1,139 @@
+"""What codecs share: they change the floating-point tensors of a tree one by one, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.core.codec import Codec, Packet
+from shoal.core.errors import SpecError
+from shoal.core.flat import NAMED, flat
+from shoal.core.key import Key
+from shoal.core.types import Setting, Tree
+
+LARGEST = 2**28  # numbers of a tensor
+_FLOATS = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16} | {
+    "bfloat16": torch.bfloat16
+}
+
+Residual = Mapping[str, Tensor]  # what earlier packets left out of each tensor, by its path in the tree
+
+
+def each(function: Callable[[str, Tensor], Any], tree: Tree, path: str = "") -> Tree:
+    """The tree with `function(path, tensor)` in place of every floating-point tensor of more than a byte."""
+    if isinstance(tree, Tensor):
+        wide = tree.is_floating_point() and tree.element_size() > 1
+        return function(path, tree) if wide else tree
+    if isinstance(tree, NAMED):
+        return {name: each(function, value, f"{path}.{name}") for name, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        names = getattr(tree, "_fields", range(len(tree)))
+        parts = [each(function, part, f"{path}.{name}") for name, part in zip(names, tree, strict=True)]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return tree
+
+
+def opened(kind: type, whole: Callable[[Any], Tensor], tree: Tree) -> Tree:
+    """The inverse of `each`: the tree with `whole(node)` in place of every node of this kind.
+
+    Named tensors of one dtype are put into one vector, as those of a model are.
+    """
+    if isinstance(tree, kind):
+        return whole(tree)
+    if isinstance(tree, NAMED):
+        found = {name: opened(kind, whole, value) for name, value in tree.items()}
+        alike = any(isinstance(value, kind) for value in tree.values()) and all(
+            isinstance(value, Tensor) for value in found.values()
+        )
+        return flat(found) if alike else found
+    if isinstance(tree, tuple | list):
+        parts = [opened(kind, whole, part) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return tree
+
+
+def corrected(tree: Tree, residual: Residual | None) -> Tree:
+    """The tree with what earlier packets left out added to it; a tensor of another shape starts anew."""
+
+    def add(path: str, leaf: Tensor) -> Tensor:
+        lacking = (residual or {}).get(path)
+        return leaf + lacking if lacking is not None and lacking.shape == leaf.shape else leaf
+
+    return each(add, tree) if residual else tree
+
+
+def left_out(tree: Tree, decoded: Tree) -> dict[str, Tensor]:
+    """What the decoded tree lacks, by path; tensors that came through whole are not listed."""
+    found: dict[str, Tensor] = {}
+    arrived: dict[str, Tensor] = {}
+    each(arrived.__setitem__, decoded)
+
+    def compare(path: str, leaf: Tensor) -> None:
+        lacking = leaf - arrived[path]
+        if bool(lacking.any()):
+            found[path] = lacking
+
+    each(compare, tree)
+    return found
+
+
+def fed_back(
+    codec: Codec, function: Callable[[str, Tensor], Any], tree: Tree, memory: Residual | None, feedback: bool
+) -> tuple[Packet, Any]:
+    """The packet of `each(function, tree)`, and the memory: what all packets so far left out."""
+    if not feedback:
+        return Packet(each(function, tree)), memory
+    whole = corrected(tree, memory)
+    packet = Packet(each(function, whole))
+    return packet, left_out(whole, codec.decode(packet))
+
+
+def numbers(leaf: Tensor) -> np.ndarray:
+    """[n] float32: the numbers of a tensor, in order; without a copy where that can be."""
+    return leaf.detach().to("cpu", torch.float32).contiguous().reshape(-1).numpy()
+
+
+def dtype_name(leaf: Tensor) -> str:
+    """The name of its dtype, as `reshaped` takes it."""
+    return str(leaf.dtype).removeprefix("torch.")
+
+
+def reshaped(values: np.ndarray | Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
+    """The numbers as a tensor of that shape and dtype."""
+    tensor = values if isinstance(values, Tensor) else torch.from_numpy(values)
+    return tensor.to(_FLOATS[dtype]).reshape(shape)
+
+
+def size_of(shape: Any, dtype: str) -> int:
+    """How many numbers a tensor of a packet has. Packets come from outside: the shape may be anything."""
+    fit = isinstance(shape, tuple) and all(type(length) is int and length >= 0 for length in shape)
+    if not fit or math.prod(shape) > LARGEST or dtype not in _FLOATS:
+        raise ValueError(f"there is no tensor of the shape {shape!r} and the dtype {dtype!r}")
+    return math.prod(shape)
+
+
+def some_bytes(data: Any, length: int) -> np.ndarray:
+    """The bytes of a packet as an array, if they are so many."""
+    if not isinstance(data, Tensor) or data.dtype != torch.uint8 or tuple(data.shape) != (length,):
+        raise ValueError(f"{length} bytes were expected")
+    return data.contiguous().numpy()
+
+
+def bits_of(own: int, setting: Setting | None, allowed: tuple[int, ...]) -> int:
+    """The bits of a client: those of its setting `bits`, or the codec's own."""
+    bits = (setting or {}).get("bits", own)
+    if bits not in allowed:
+        raise SpecError(f"bits must be one of {', '.join(map(str, allowed))}; got {bits!r}")
+    return int(bits)
+
+
+def words_of(key: Key | None, path: str, user: str) -> tuple[int, int]:
+    """The words of the key for one tensor."""
+    if key is None:
+        raise ValueError(f"{user} draws random numbers; give it a key")
+    return key.fold(path).words

@@ -1,0 +1,86 @@
+"""Sign: one bit a number and the mean absolute value of each tensor; the rest is added to the next update.
+
+    C(e) = mean |e| sgn(e),   e <- e + D - C(e)
+
+S. P. Karimireddy, Q. Rebjock, S. U. Stich, M. Jaggi: Error feedback fixes SignSGD and other gradient
+compression schemes. ICML 2019. A packet of n numbers has 4 + ceil(n / 8) bytes. Zero counts as positive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.codecs.leaves import dtype_name, fed_back, numbers, opened, reshaped, size_of, some_bytes
+from shoal.codecs.raw import Raw
+from shoal.core.codec import Codec, Direction, Packet
+from shoal.core.key import Key
+from shoal.core.types import Setting, Tree
+from shoal.kernels.packing import packed_length
+
+_HEADER = 4  # bytes
+
+
+class Signs(NamedTuple):
+    """The signs of a tensor, and their common size."""
+
+    data: Tensor  # [4 + ceil(n / 8)] uint8: the size as float32, then a bit for each number, 1 for negative
+    shape: tuple[int, ...]
+    dtype: str
+
+    def whole(self) -> Tensor:
+        """The tensor."""
+        size = size_of(self.shape, self.dtype)
+        data = some_bytes(self.data, _HEADER + packed_length(size, 1))
+        (scale,) = data[:_HEADER].view(np.float32)
+        negative = np.unpackbits(data[_HEADER:], count=size)
+        return reshaped(np.array([scale, -scale], np.float32)[negative], self.shape, self.dtype)
+
+
+@dataclass(frozen=True)
+class Sign(Codec):
+    """The sign of every number of an update times the mean absolute value of its tensor; with error feedback.
+
+    A tensor with a number that is not finite is decoded as such throughout. Messages are sent as they are.
+    """
+
+    feedback: bool = True
+
+    @property
+    def remembers(self) -> bool:
+        """See `Codec`."""
+        return self.feedback
+
+    def way(self, direction: Direction) -> Codec:
+        """See `Codec`. The signs of a model's weights are no model."""
+        return self if direction == "up" else Raw()
+
+    def encode(
+        self,
+        tree: Tree,
+        *,
+        setting: Setting | None = None,
+        key: Key | None = None,
+        reference: Tree = None,
+        memory: Any = None,
+    ) -> tuple[Packet, Any]:
+        """See `Codec`."""
+        return fed_back(self, lambda path, leaf: _signs(leaf), tree, memory, self.feedback)
+
+    def decode(self, packet: Packet, reference: Tree = None) -> Tree:
+        """See `Codec`."""
+        return opened(Signs, Signs.whole, packet.content)
+
+
+def _signs(leaf: Tensor) -> Tensor | Signs:
+    length = _HEADER + packed_length(leaf.numel(), 1)
+    if length >= leaf.numel() * leaf.element_size():
+        return leaf
+    x, data = numbers(leaf), np.empty(length, np.uint8)
+    data[:_HEADER].view(np.float32)[0] = np.abs(x).mean(dtype=np.float64)
+    data[_HEADER:] = np.packbits(x < 0)
+    return Signs(torch.from_numpy(data), tuple(leaf.shape), dtype_name(leaf))

@@ -1,0 +1,53 @@
+"""Chains: a model that goes from client to client, each of which trains it further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from torch import Tensor
+
+from shoal.core.tree import elementwise, subtract
+from shoal.core.types import Cohort, Reply, Weights
+
+
+class Chain(NamedTuple):
+    """What the members of a chain have made of the model so far."""
+
+    first: int  # the first member whose reply was accepted
+    begin: Weights  # the model that it was sent
+    model: Weights  # after the last accepted member
+    update: Weights  # model - begin
+    weight: Tensor  # [] float64: the samples of all accepted members
+
+    @property
+    def samples(self) -> float:
+        """The samples of all accepted members."""
+        return float(self.weight)
+
+
+class ChainAcc(NamedTuple):
+    """The accumulator of a leg."""
+
+    chains: Mapping[int, Chain]
+    members: Mapping[int, int]  # client -> chain
+    trained: tuple[int, ...]  # the clients of this leg whose replies were accepted
+
+
+def chains_of(cohort: Cohort) -> dict[int, int]:
+    """The chain of each member of a leg; one of its own for clients that no plan has put into chains."""
+    return dict(zip(cohort.ids, cohort.settings.get("chain", range(len(cohort.ids))), strict=True))
+
+
+def after_member(acc: ChainAcc, client: int, sent: Weights, reply: Reply) -> ChainAcc:
+    """With one more accepted reply, to the model that the client was sent."""
+    number, update = acc.members[client], reply.payload.update
+    model: Weights = elementwise(lambda value, change: value + change, sent, update)
+    assert reply.weight is not None
+    before = acc.chains.get(number)
+    if before is None:
+        chain = Chain(client, sent, model, update, reply.weight)
+    else:
+        weight = before.weight + reply.weight
+        chain = Chain(before.first, before.begin, model, subtract(model, before.begin), weight)
+    return ChainAcc({**acc.chains, number: chain}, acc.members, (*acc.trained, client))

@@ -1,0 +1,66 @@
+"""How stable a client's layers are: which of them change least when it trains.
+
+A layer is a parameter tensor, `before` and `after` are its values around the training. A higher score means
+more stable:
+
+    cos_over_dim    cos(after, before) / size            GENE-FL, eq. 9: for the most part 1 / size
+    cos             cos(after, before)
+    rel_l2          -||after - before|| / ||before||
+    l1              -||after - before||_1 / size
+    emd             -the earth mover's distance between the values before and after
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Score = Literal["cos_over_dim", "cos", "rel_l2", "l1", "emd"]
+
+
+def _cosine(before: Tensor, after: Tensor) -> float:
+    if torch.equal(before, after):
+        return 1.0
+    lengths = float(before.norm()) * float(after.norm())
+    return float(before @ after) / lengths if lengths else 0.0
+
+
+def _relative_change(before: Tensor, after: Tensor) -> float:
+    change, length = float((after - before).norm()), float(before.norm())
+    return -change / length if length else (-torch.inf if change else 0.0)
+
+
+def _moved_earth(before: Tensor, after: Tensor) -> float:
+    return -float((after.sort().values - before.sort().values).abs().mean())
+
+
+SCORES: dict[Score, Callable[[Tensor, Tensor], float]] = {
+    "cos_over_dim": lambda before, after: _cosine(before, after) / len(before),  # eq. 9
+    "cos": _cosine,
+    "rel_l2": _relative_change,
+    "l1": lambda before, after: -float((after - before).abs().mean()),
+    "emd": _moved_earth,
+}
+
+
+def ranked(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
+    """The names of the layers, the most stable first; of equal ones the model's first."""
+    flat = {
+        name: [values[name].detach().double().reshape(-1) for values in (before, after)] for name in before
+    }
+    found = {name: SCORES[score](*pair) for name, pair in flat.items()}
+    return sorted(found, key=lambda name: -found[name])
+
+
+def within_budget(names: Sequence[str], sizes: Mapping[str, int], budget: float) -> list[str]:
+    """In this order, every layer that still fits into a share of the model's bytes."""
+    left = budget * sum(sizes.values())
+    chosen = []
+    for name in names:
+        if sizes[name] <= left:
+            chosen.append(name)
+            left -= sizes[name]
+    return chosen
