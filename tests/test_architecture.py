@@ -55,6 +55,7 @@ ALLOWED = {
     "report": {"core"},
     "runs": {
         *("core", "kernels", "config", "catalogues", "spec", "data", "models", "engines", "loop", "metrics"),
+        "parts",  # how a model is evaluated
         *("run_settings", "round_clock"),
         "report",  # the page of a run that is done
     },

@@ -68,6 +68,28 @@ def dropping(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Linear(shape[0], 12), nn.Dropout(0.3), nn.ReLU(), nn.Linear(12, classes))
 
 
+def stripes() -> Dataset:
+    """Small images of four kinds of stripes, with noise."""
+    rng = KEY.fold("stripes").numpy()
+    y, at = rng.integers(4, size=480), np.arange(8)
+    kinds = np.stack(
+        [(at[:, None] + 0 * at) % 2, (at[:, None] + at) % 3, (0 * at[:, None] + at) % 2, at[:, None] * at % 4]
+    )
+    x = (kinds[y, None] + rng.normal(size=(480, 1, 8, 8))).astype(np.float32)
+    values, labels = torch.from_numpy(x), torch.from_numpy(y)
+    return Dataset("stripes", values[:320], labels[:320], values[320:], labels[320:], classes=4)
+
+
+def small_cnn(shape: tuple[int, ...], classes: int, *, dropout: bool = False) -> nn.Module:
+    """A user's convolutional model of the kind that the kernels train."""
+    first, second, third = ([nn.Dropout(0.3)] if dropout else [] for _ in range(3))
+    return nn.Sequential(
+        *(nn.Conv2d(1, 5, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), *first),
+        *(nn.Conv2d(5, 9, 3), nn.ReLU(), nn.Flatten(), *second),
+        *(nn.Linear(36, 7), *third, nn.ReLU(), nn.Linear(7, classes)),
+    )
+
+
 def table(method: Any = "fedavg", legs: int = 4, **changes: Any) -> dict[str, Any]:
     """A spec of the toy federation. A method given by its name alone gets small numbers where it lets one
     choose: rounds of `legs` exchanges, a generator that takes few steps."""

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from shoal.core.task import LOSSES
-from shoal.kernels.mlp_training import train
 from shoal.kernels.plan import LOSS_CODES, DensePlan, plan_of
+from shoal.kernels.training import train
 
 EXTRAS = {
     "plain": {},

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from shoal.core.key import Key, _text_word
+from shoal.core.key import Key, text_word
 from shoal.kernels import philox
 
 WORD = st.integers(0, 2**64 - 1)
@@ -74,7 +74,7 @@ def test_folds_are_those_of_keys():
     words = np.array(root.words, np.uint64)
     clients = philox.fold_many(words, np.arange(20, dtype=np.uint64))
     assert pairs(clients) == [root.fold(client).words for client in range(20)]
-    batches = philox.fold_text(clients, _text_word("batches"))
+    batches = philox.fold_text(clients, text_word("batches"))
     assert pairs(batches) == [root.fold(client, "batches").words for client in range(20)]
 
 

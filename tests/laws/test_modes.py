@@ -18,6 +18,7 @@ from shoal.runs.build import as_method
 from shoal.runs.runner import one_thread
 
 TASKS = {"none": DENSE, "batch": BATCH_NORM}
+IMAGES = {"dataset": "toy:stripes", "model": "toy:small_cnn", "dropout": True}
 DROPOUT = {"dataset": "toy:blobs", "model": "toy:dropping"}
 LOCAL = {"lr": 0.05, "batch": 8, "epochs": 2, "momentum": 0.5}
 
@@ -52,6 +53,13 @@ def test_dropout_is_the_same_in_every_mode(name):
     one_by_one = in_mode("serial", name, task=DROPOUT)
     for mode in ("block", "workers"):
         assert same(in_mode(mode, name, task=DROPOUT), one_by_one)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_convolutions_are_the_same_in_every_mode(name):
+    one_by_one = in_mode("serial", name, task=IMAGES)
+    for mode in ("block", "workers"):
+        assert same(in_mode(mode, name, task=IMAGES), one_by_one)
 
 
 # without memory, with it, and with many exchanges a round

@@ -15,6 +15,7 @@ from shoal.terms.proximal import Proximal
 
 LEARNED = torch.tensor([True, False, True, True])
 LINEAR = {"dataset": "toy:blobs", "model": "linear"}
+IMAGES = {"dataset": "toy:stripes", "model": "toy:small_cnn"}
 
 
 def features(task, g_a=0.7, g_b=0.4):
@@ -47,7 +48,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("task", [None, LINEAR], ids=["hidden layer", "linear"])
+@pytest.mark.parametrize("task", [None, LINEAR, IMAGES], ids=["hidden layer", "linear", "convolutions"])
 @pytest.mark.parametrize("name", CASES)
 def test_terms_are_those_of_autograd(name, task):
     found, expected, _ = both(CASES[name], task=task)
@@ -57,15 +58,28 @@ def test_terms_are_those_of_autograd(name, task):
         torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.parametrize("task", [None, IMAGES], ids=["hidden layer", "convolutions"])
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "weight_decay": 0.1}])
-def test_a_shift_goes_with_terms_and_without(options):
+def test_a_shift_goes_with_terms_and_without(options, task):
     for terms in (lambda task: (), CASES["all"]):
-        found, expected, _ = both(terms, options, shift=True)
+        found, expected, _ = both(terms, options, task, shift=True)
         for name in found:
             torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize("task", [None, LINEAR, {"dataset": "toy:blobs", "model": "logistic_ova"}])
+DROPPING = [{**IMAGES, "dropout": True}, {"dataset": "toy:blobs", "model": "toy:dropping"}]
+
+
+@pytest.mark.parametrize("task", DROPPING, ids=["convolutions", "hidden layer"])
+@pytest.mark.parametrize("name", ["none", "not true", "generated"])
+def test_dropout_is_drawn_as_in_torch(name, task):
+    terms = CASES.get(name, lambda task: ())
+    found, expected, _ = both(terms, {"momentum": 0.5}, task)
+    for name in found:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("task", [None, LINEAR, IMAGES, {"dataset": "toy:blobs", "model": "logistic_ova"}])
 def test_the_mean_loss_is_that_of_the_model(task):
     made = setup(**({"task": task} if task else {}))
     task = made.federation.task

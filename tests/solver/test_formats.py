@@ -20,6 +20,7 @@ from shoal.spec import from_table
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "e5m2": torch.float8_e5m2}
 SHORT = pytest.mark.parametrize("name", DTYPES)
+IMAGES = {"dataset": "toy:stripes", "model": "toy:small_cnn", "dropout": True}
 LOCAL = {"lr": 0.05, "batch": 8, "epochs": 2, "momentum": 0.5}
 
 
@@ -87,8 +88,8 @@ def test_a_stream_is_drawn_as_before():
 # ---- training
 
 
-def trained(name, by_torch=False, **options):
-    made = setup()
+def trained(name, by_torch=False, task=None, **options):
+    made = setup(**({"task": task} if task else {}))
     task, solver = made.federation.task, Sgd(lr=0.05, batch=7, epochs=2, format=name, **options)
     start = task.init(KEY.fold("start"))
     data = made.side.data.train(1, solver.batching, KEY.fold("batches"), full=False)
@@ -104,10 +105,11 @@ def trained(name, by_torch=False, **options):
 @SHORT
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "weight_decay": 0.01}], ids=["plain", "momentum"])
 @pytest.mark.parametrize("rounding", ["stochastic", "nearest"])
-def test_kernels_and_torch_round_alike(name, options, rounding):
+@pytest.mark.parametrize("task", [None, IMAGES], ids=["hidden layer", "convolutions"])
+def test_kernels_and_torch_round_alike(name, options, rounding, task):
     """But for numbers so near to a boundary that the last bits of a sum decide."""
-    start, by_kernels = trained(name, rounding=rounding, **options)
-    _, by_torch = trained(name, by_torch=True, rounding=rounding, **options)
+    start, by_kernels = trained(name, rounding=rounding, task=task, **options)
+    _, by_torch = trained(name, by_torch=True, rounding=rounding, task=task, **options)
     same_numbers = total = 0
     for field, value in by_kernels.weights.params.items():
         other = by_torch.weights.params[field]

@@ -150,6 +150,28 @@ _ALL = (
         rounds=100,
     ),
     Workload(
+        "lenet-cifar",
+        "LeNet as FedQP trains it: 100 clients of 500 images 3x32x32, 10 a round, batch 50, 5 epochs",
+        _fedavg(
+            {"dataset": _NOISE, "model": "lenet"},
+            {"kind": "synthetic", "clients": 100, "samples": 500},
+            10,
+            {"batch": 50, "epochs": 5, "lr": 0.01, "momentum": 0.5},
+        ),
+        rounds=1,
+    ),
+    Workload(
+        "lenet-digits",
+        "LeNet on digits: 100 clients of 50, 10 a round, batch 10",
+        _fedavg(
+            {"dataset": _DIGITS, "model": "lenet"},
+            {"kind": "iid", "clients": 100},
+            10,
+            {"batch": 10, "lr": 0.05},
+        ),
+        rounds=20,
+    ),
+    Workload(
         "cnn-pfl",
         "pfl-research's CNN with dropout: 1,000 clients of 50 images 3x32x32, 50 a round, batch 10",
         _fedavg(
@@ -170,6 +192,17 @@ _ALL = (
             {"batch": 50, "epochs": 5, "lr": 0.01, "momentum": 0.5},
         ),
         rounds=1,
+    ),
+    Workload(
+        "cnn-small-batch",
+        "McMahan's CNN on digits: 100 clients of 50, 10 a round, batch 10",
+        _fedavg(
+            {"dataset": _DIGITS, "model": "cnn"},
+            {"kind": "iid", "clients": 100},
+            10,
+            {"batch": 10, "lr": 0.05},
+        ),
+        rounds=2,
     ),
     _million("million-1k", 10**3),
     _million("million-10k", 10**4),

@@ -25,7 +25,8 @@ _INT, _TEXT = int(philox.FOLD_INT), int(philox.FOLD_TEXT)  # an integer and a st
 
 
 @lru_cache(maxsize=1024)
-def _text_word(text: str) -> int:
+def text_word(text: str) -> int:
+    """What folding a text into a key folds in."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
@@ -45,14 +46,14 @@ class Key:
         """The key for `parts`, e.g. `key.fold("round", 3, "client", 17)`."""
         first, second = self.words
         for part in parts:
-            value, kind = (part, _INT) if isinstance(part, int) else (_text_word(part), _TEXT)
+            value, kind = (part, _INT) if isinstance(part, int) else (text_word(part), _TEXT)
             first, second = philox.fold_one(first, second, value, kind)
         return Key((first, second))
 
     def fold_many(self, name: str, values: np.ndarray, purpose: str) -> np.ndarray:
         """[n, 2] uint64: the words of `fold(name, value, purpose)` for all values in one call."""
         words = philox.fold_many(self.fold(name).array, values.astype(np.uint64))
-        return philox.fold_text(words, np.uint64(_text_word(purpose)))
+        return philox.fold_text(words, np.uint64(text_word(purpose)))
 
     @property
     def array(self) -> np.ndarray:

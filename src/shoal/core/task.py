@@ -18,7 +18,7 @@ from shoal.core.errors import SpecError
 from shoal.core.flat import Layout, flat
 from shoal.core.key import Key
 from shoal.core.types import Weights
-from shoal.kernels.plan import DensePlan
+from shoal.kernels.plan import Plan
 
 LossName = Literal["cross_entropy", "one_versus_all", "squared_error"]
 
@@ -112,7 +112,7 @@ class Task:
     noise_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # per sample, by buffer
     batch_norms: tuple[str, ...] = ()  # names of the modules that normalise with batch statistics
     device: str = "cpu"
-    dense: DensePlan | None = None  # set if the compiled kernels can train the model
+    plan: Plan | None = None  # set if the compiled kernels can train the model
     last: str | None = None  # name prefix of the final linear layer's parameters; None without one
     root: Callable[[int], Data] | None = None  # takes that many of the server's own samples, if it holds any
     frozen: Mapping[str, Tensor] = field(default_factory=dict)  # parameters that are neither trained nor sent

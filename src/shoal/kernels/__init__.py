@@ -1,4 +1,4 @@
-"""Compiled code for simulations of small dense models.
+"""Compiled code for simulations of small models.
 
 The modules are imported on demand, because they load numba and compile on their first use on a machine.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 
 MODULES = (
-    *("philox", "mlp_training", "mlp_loss", "fold", "vector_math", "logistic", "generator", "swarm"),
-    *("cholesky", "critical", "products", "trimming", "packing", "formats", "label_balance"),
+    *("philox", "mlp_training", "mlp_loss", "conv_training", "conv_outputs", "fold", "vector_math"),
+    *("logistic", "generator", "swarm", "cholesky", "critical", "products", "trimming"),
+    *("packing", "formats", "label_balance"),
 )
 
 

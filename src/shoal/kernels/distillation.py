@@ -6,12 +6,13 @@ The derivative of KL(p || softmax(z / tau)) by z is (softmax(z / tau) - p) / tau
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from shoal.kernels.jit import Index, Real, inner
-from shoal.kernels.layout import Net, Workspace, clear, copy
-from shoal.kernels.passes import forward
+from shoal.kernels.layout import Net, Workspace, clear
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -30,22 +31,26 @@ def _softmax(z: np.ndarray, at: Index, heads: Index, but: Index, tau: Real, out:
         out[head] /= total
 
 
-@inner
-def soften(
-    net: Net, work: Workspace, batch: Index, x: np.ndarray, labels: np.ndarray, rows: np.ndarray, tau: float
-) -> np.ndarray:
-    """[rows, heads]: the model's predictions at temperature tau for all classes but the true one."""
-    heads, stride = net.sizes[-1], net.strides[-1]
-    said = np.empty((rows.size, heads), np.float32)
-    for first in range(0, rows.size, batch):
-        some = rows[first : first + batch]
-        for b in range(some.size):
-            copy(work.values, b * net.strides[0], x[some[b]], np.int64(0), net.sizes[0])
-        forward(net, work, some.size)
-        for b in range(some.size):
-            place = net.values[-1] + b * stride
-            _softmax(work.values, place, heads, labels[some[b]], np.float32(tau), said[first + b])
-    return said
+def make_soften(ahead: Callable[..., None]) -> Callable[..., np.ndarray]:
+    """Code for a model's predictions; `ahead(body, net, work, x, rows, -1)` computes its activations."""
+
+    @inner
+    def soften(
+        body: Any, net: Net, work: Workspace, x: np.ndarray, labels: np.ndarray, rows: np.ndarray, tau: float
+    ) -> np.ndarray:
+        """[rows, heads]: the predictions at temperature tau for all classes but the true one."""
+        heads, stride = net.sizes[-1], net.strides[-1]
+        batch = (work.values.size - net.values[-1]) // stride
+        said = np.empty((rows.size, heads), np.float32)
+        for first in range(0, rows.size, batch):
+            some = rows[first : first + batch]
+            ahead(body, net, work, x, some, np.int64(-1))
+            for b in range(some.size):
+                place = net.values[-1] + b * stride
+                _softmax(work.values, place, heads, labels[some[b]], np.float32(tau), said[first + b])
+        return said
+
+    return soften
 
 
 @inner
@@ -70,7 +75,7 @@ def agree(
     work: Workspace, at: Index, heads: Index, stride: Index, labels: np.ndarray, rows: np.ndarray,
     classes: np.ndarray, learned: np.ndarray, g_a: float, g_b: float,
 ) -> None:  # fmt: skip
-    """Add the gradients of the terms for generated features, see `dense.train`; their outputs come last."""
+    """Add the gradients of the terms for generated features, see `train`; their outputs come last."""
     n, none = rows.size, np.int64(-1)
     share_a, share_b = np.float32(g_a / max(classes.size - n, 1)), np.float32(g_b / n)
     now, said = np.empty(heads, np.float32), np.empty(heads, np.float32)

@@ -27,10 +27,31 @@ Flag = bool | np.bool_
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# no wrappers for Python: they take a third of the time to compile
+_WITHIN: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 
 def inner(function: Function) -> Function:
     """A function that only kernels call; it is compiled and cached as a part of them."""
-    compiled: Function = numba.njit(function, nogil=True, error_model="numpy")
+    compiled: Function = numba.njit(function, nogil=True, error_model="numpy", **_WITHIN)
+    return compiled
+
+
+def bare(function: Function) -> Function:
+    """As `inner`, for a function that neither creates nor returns arrays.
+
+    No references are counted in it: to count those of a tuple of arrays takes longer than a small layer.
+    """
+    compiled: Function = numba.njit(function, nogil=True, error_model="numpy", **{**_WITHIN, "_nrt": False})
+    return compiled
+
+
+def merged(function: Function) -> Function:
+    """As `inner`, for a function with one caller, of which it becomes a part before anything is compiled.
+
+    A function is otherwise optimised once for itself, and once more for each of the callers above it.
+    """
+    compiled: Function = numba.njit(function, nogil=True, error_model="numpy", inline="always")
     return compiled
 
 
@@ -82,6 +103,21 @@ def emitted(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose LLVM code is emitted by `function`."""
     made: Callable[..., Any] = intrinsic(function)
     return made
+
+
+@emitted
+def apart(typing: Any) -> Any:
+    """Called by a function that is to be compiled by itself, and not as a part of each caller.
+
+    In the midst of a large function, LLVM runs out of registers in the loops that matter, and copies of a
+    function take as long to compile as the first.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return numba.types.void(), emit
 
 
 def given(kind: Any, dimensions: int) -> Any:

@@ -6,17 +6,23 @@ tiles only see complete vectors.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
 
-from shoal.kernels.jit import Flag, Index, inner
+from shoal.kernels.jit import Flag, Index, bare, emitted, inner
 from shoal.kernels.philox import PER_BLOCK
 from shoal.kernels.tiles import LANES
+from shoal.kernels.vectors import INDEX, start
 
 SQUARABLE = np.float32(np.sqrt(np.finfo(np.float32).max))  # the squares of larger numbers overflow
 BAND = 32  # rows of weights that are used for the layer below and then updated while still in the cache
-_ZERO, _ONE = np.float32(0), np.float32(1)
+ROUNDED = 512  # parameters of other layers that are rounded at once
+_ONE = np.float32(1)
+_BYTES = 4  # of a float32
 
 
 class Net(NamedTuple):
@@ -67,41 +73,49 @@ def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag) -> Workspace
     widest = net.strides[0]
     for stride in net.strides:
         widest = max(widest, stride)
-    one = _zeros(np.int64(1))
+    one = zeros(np.int64(1))
     one[0] = _ONE
-    speed = _zeros(params if momentum else np.int64(0))
-    wide = widest + 2 * PER_BLOCK if rounds else np.int64(0)
+    speed = zeros(params if momentum else np.int64(0))
+    wide = max(widest, ROUNDED) + 2 * PER_BLOCK if rounds else np.int64(0)
     return Workspace(
-        _zeros(params), speed, _zeros(values), _zeros(values), _zeros(BAND * widest), one,
-        _zeros(wide), _zeros(wide), _zeros(wide),
+        zeros(params), speed, zeros(values), zeros(values), zeros(BAND * widest), one,
+        zeros(wide), zeros(wide), zeros(wide),
     )  # fmt: skip
 
 
 @inner
-def _zeros(size: Index) -> np.ndarray:
+def zeros(size: Index) -> np.ndarray:
     """Zeros aligned to a cache line: vectors that cross two lines take twice as long."""
     space = np.zeros(size + LANES, np.float32)
     skip = -(space.ctypes.data // 4) % LANES
     return space[skip : skip + size]
 
 
-@inner
-def copy(y: np.ndarray, yo: Index, x: np.ndarray, xo: Index, n: Index) -> None:
-    """y[yo : yo + n] = x[xo : xo + n], in a form that compiles to fast code."""
-    left, right = y[yo : yo + n], x[xo : xo + n]
-    for i in range(n):
-        left[i] = right[i]
+@emitted
+def copy(typing: Any, y: Any, yo: Any, x: Any, xo: Any, n: Any) -> Any:
+    """y[yo : yo + n] = x[xo : xo + n], without the slices, whose reference counts take as long as a row."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        into, source = (start(context, builder, signature, args, at) for at in (0, 2))
+        cgutils.raw_memcpy(builder, into, source, args[4], _BYTES)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(y, types.int64, x, types.int64, types.int64), emit
 
 
-@inner
-def clear(y: np.ndarray, yo: Index, n: Index) -> None:
+@emitted
+def clear(typing: Any, y: Any, yo: Any, n: Any) -> Any:
     """y[yo : yo + n] = 0."""
-    part = y[yo : yo + n]
-    for i in range(n):
-        part[i] = _ZERO
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        into, size = start(context, builder, signature, args, 0), builder.mul(args[2], INDEX(_BYTES))
+        cgutils.memset(builder, into, size, 0)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(y, types.int64, types.int64), emit
 
 
-@inner
+@bare
 def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
     """Copy parameters into the padded layout."""
     at = 0
@@ -114,14 +128,14 @@ def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
         at += out
 
 
-@inner
+@bare
 def _pad(y: np.ndarray, yo: Index, stride: Index, x: np.ndarray, xo: Index, n: Index) -> None:
     """Copy a row and clear its padding, in which a diverged client may have left nan."""
     copy(y, yo, x, xo, n)
     clear(y, yo + n, stride - n)
 
 
-@inner
+@bare
 def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
     """The inverse of `pack`; also computes the change of the parameters since `origin`.
 
@@ -133,16 +147,17 @@ def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, c
         wide, out = net.sizes[layer], net.sizes[layer + 1]
         for o in range(out):
             row = params[net.weights[layer] + o * net.strides[layer] :][:wide]
-            sound &= _leave(row, origin[at : at + wide], flat[at : at + wide], change[at : at + wide])
+            sound &= leave(row, origin[at : at + wide], flat[at : at + wide], change[at : at + wide])
             at += wide
         bias = params[net.biases[layer] : net.biases[layer] + out]
-        sound &= _leave(bias, origin[at : at + out], flat[at : at + out], change[at : at + out])
+        sound &= leave(bias, origin[at : at + out], flat[at : at + out], change[at : at + out])
         at += out
     return sound
 
 
-@inner
-def _leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
+@bare
+def leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
+    """Copy a row and its change; returns whether all of the change can be squared."""
     strange = False
     for i in range(row.size):
         flat[i] = row[i]

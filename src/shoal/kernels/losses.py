@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from shoal.kernels.jit import Index, Real, inner
+from shoal.kernels.jit import Index, Real, bare
 from shoal.kernels.plan import CROSS_ENTROPY, ONE_VERSUS_ALL
 
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 
 
-@inner
+@bare
 def batch_loss(
     kind: Index, outputs: np.ndarray, heads: Index, stride: Index, labels: np.ndarray, targets: np.ndarray,
     rows: np.ndarray, slopes: np.ndarray, at: Index,
@@ -30,7 +30,7 @@ def batch_loss(
     return total / rows.size
 
 
-@inner
+@bare
 def _cross_entropy(
     outputs: np.ndarray, heads: Index, label: Index, share: Real, slopes: np.ndarray, at: Index
 ) -> float:
@@ -51,7 +51,7 @@ def _cross_entropy(
     return math.log(np.float64(total)) + (np.float64(top) - own)
 
 
-@inner
+@bare
 def _one_versus_all(
     outputs: np.ndarray, heads: Index, label: Index, share: Real, slopes: np.ndarray, at: Index
 ) -> float:
@@ -68,7 +68,7 @@ def _one_versus_all(
     return total
 
 
-@inner
+@bare
 def _squared_error(
     outputs: np.ndarray, heads: Index, target: Real, share: Real, slopes: np.ndarray, at: Index
 ) -> float:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.formats import MOMENTUM, WEIGHTS, NumberFormat, drawn_for, to_either, to_nearest
-from shoal.kernels.jit import Flag, Index, Real, Word, inner
+from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare, inner
 from shoal.kernels.layout import BAND, Net, Workspace, clear
 from shoal.kernels.tiles import LANES, TALL, make_dot, make_outer
 
@@ -29,21 +29,21 @@ class StepRule(NamedTuple):
     key: tuple[Word, Word]  # for that
 
 
-@inner
+@bare
 def plain(rule: StepRule) -> Flag:
     """Whether a step only subtracts the gradient; mu = 0 counts as no proximal term."""
     extras = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO or rule.shifted
     return not extras and rule.form.digits == 0
 
 
-@inner
+@bare
 def only_shifted(rule: StepRule) -> Flag:
     """Whether a step subtracts the gradient and the shift, and nothing else is done."""
     others = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO
     return rule.shifted and not others and rule.form.digits == 0
 
 
-@inner
+@bare
 def _shift(w: np.ndarray, at: Index, shift: np.ndarray, flat: Index, count: Index, rate: Real) -> None:
     """w -= rate * shift, for a row that is still in the cache."""
     row, more = w[at : at + count], shift[flat : flat + count]
@@ -54,7 +54,7 @@ def _shift(w: np.ndarray, at: Index, shift: np.ndarray, flat: Index, count: Inde
 def _dot_band(rows: int) -> Callable[..., None]:
     two, one = make_dot(rows, 2), make_dot(rows, 1)
 
-    @inner
+    @bare
     def dots(
         y: np.ndarray, yo: Index, ys: Index,
         w: np.ndarray, wo: Index, ws: Index,
@@ -72,7 +72,7 @@ def _dot_band(rows: int) -> Callable[..., None]:
 def _outer_band(rows: int) -> Callable[..., None]:
     tile = make_outer(rows)
 
-    @inner
+    @bare
     def outers(
         y: np.ndarray, yo: Index, wide: Index,
         a: np.ndarray, ao: Index, ar: Index, ak: Index,
@@ -89,7 +89,7 @@ _dots_tall, _dots_two, _dots_one = _dot_band(TALL), _dot_band(2), _dot_band(1)
 _outers_tall, _outers_two, _outers_one = _outer_band(2 * TALL), _outer_band(2), _outer_band(1)
 
 
-@inner
+@bare
 def _dots(
     y: np.ndarray, yo: Index, ys: Index,
     out: Index,
@@ -98,6 +98,7 @@ def _dots(
     batch: Index,
 ) -> None:  # fmt: skip
     """y[b, o] = sum_i w[o, i] * x[b, i]."""
+    apart()
     o = 0
     while o + TALL <= out:
         _dots_tall(y, yo + o, ys, w, wo + o * ws, ws, x, xo, batch)
@@ -109,16 +110,17 @@ def _dots(
         _dots_one(y, yo + o, ys, w, wo + o * ws, ws, x, xo, batch)
 
 
-@inner
+@bare
 def forward(net: Net, work: Workspace, batch: Index) -> None:
     """Compute the activations of all layers from those of the input."""
     for layer in range(net.weights.size):
         forward_layer(net, work, layer, np.int64(0), batch)
 
 
-@inner
+@bare
 def forward_layer(net: Net, work: Workspace, layer: Index, first: Index, batch: Index) -> None:
     """Compute the outputs of a layer for `batch` rows of its input, starting at the row `first`."""
+    apart()
     out, wide, ys = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
     xo, yo = net.values[layer] + first * wide, net.values[layer + 1] + first * ys
     for b in range(0, batch, _CHUNK):
@@ -136,7 +138,7 @@ def forward_layer(net: Net, work: Workspace, layer: Index, first: Index, batch: 
                 row[i] += bias[i]
 
 
-@inner
+@bare
 def _accumulate(
     y: np.ndarray, yo: Index, rows: Index, wide: Index,
     a: np.ndarray, ao: Index, ar: Index, ak: Index,
@@ -144,6 +146,7 @@ def _accumulate(
     n: Index, scale: Real,
 ) -> None:  # fmt: skip
     """y[r, i] += scale * sum_{k < n} a[r, k] * x[k, i], with rows of `wide` numbers in y and x."""
+    apart()
     for k in range(0, n, _CHUNK):
         at, xk, count, r = ao + k * ak, xo + k * wide, min(_CHUNK, n - k), 0
         while r + 2 * TALL <= rows:
@@ -156,7 +159,7 @@ def _accumulate(
             _outers_one(y, yo + r * wide, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
 
 
-@inner
+@bare
 def backward(
     net: Net,
     work: Workspace,
@@ -166,23 +169,26 @@ def backward(
     step: Index,
     origin: np.ndarray,
     shift: np.ndarray,
+    scales: np.ndarray,
 ) -> None:
     """Update the parameters, given the gradients of the outputs. A client's steps count from 0.
 
-    The last layer has `last` rows; those after the first `batch` affect only this layer.
+    The last layer has `last` rows; those after the first `batch` affect only this layer. `scales` has what
+    dropout multiplied each hidden layer by, and one more number if the input's gradients are wanted too.
     """
     none, one = np.int64(0), np.int64(1)  # each literal would be compiled as a separate type
     end = origin.size  # of the layer's parameters in the flat arrays
+    lowest = net.weights.size - scales.size  # the lowest layer whose input's gradients are computed
     for layer in range(net.weights.size - 1, -1, -1):
         out, wide, slope = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
         x, dx, dy, w = net.values[layer], net.values[layer], net.values[layer + 1], net.weights[layer]
         flat = end - out * (net.sizes[layer] + 1)
         rows_in = last if layer == net.weights.size - 1 else batch
-        if layer > 0:
+        if layer >= lowest:
             clear(work.slopes, dx, batch * wide)
         for o in range(0, out, BAND):
             rows, at = min(BAND, out - o), w + o * wide
-            if layer > 0:
+            if layer >= lowest:
                 _accumulate(
                     work.slopes, dx, batch, wide, work.slopes, dy + o, slope, one, work.params, at, rows, _ONE
                 )
@@ -202,19 +208,22 @@ def backward(
                     _descend(work, at + r * wide, r * wide, count, rule, step, origin, shift, place)
         _descend_bias(net, work, layer, rows_in, rule, step, origin, shift, end - out)
         if layer > 0:
-            _mask(work.slopes, work.values, dx, batch * wide)
+            _mask(work.slopes, work.values, dx, batch * wide, scales[layer - lowest])
         end = flat
 
 
-@inner
-def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index) -> None:
-    """The backward pass of ReLU. Values in the padding are 0, so the gradients there become 0 too."""
+@bare
+def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index, scale: Real) -> None:
+    """The backward pass of ReLU, and of dropout, which multiplied by `scale` what it kept.
+
+    Values in the padding are 0, so the gradients there become 0 too.
+    """
     left, right = slopes[at : at + n], values[at : at + n]
     for i in range(n):
-        left[i] = _ZERO if right[i] <= _ZERO else left[i]
+        left[i] = _ZERO if right[i] <= _ZERO else left[i] * scale
 
 
-@inner
+@bare
 def _descend_bias(
     net: Net, work: Workspace, layer: Index, batch: Index, rule: StepRule, step: Index, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
@@ -233,6 +242,17 @@ def _descend_bias(
         _descend(work, at, none, net.sizes[layer + 1], rule, step, origin, shift, flat)
 
 
+@bare
+def _descend(
+    work: Workspace, at: Index, from_: Index, count: Index, rule: StepRule, step: Index, origin: np.ndarray,
+    shift: np.ndarray, flat: Index,
+) -> None:  # fmt: skip
+    """One step for the `count` parameters at `at`, with their gradient at `from_`."""
+    w, g = work.params[at : at + count], work.gradient[from_ : from_ + count]
+    speed = work.speed[at : at + count]
+    descend(w, g, speed, rule, step, origin[flat : flat + count], shift[flat : flat + count], work, flat)
+
+
 @inner
 def _round(work: Workspace, x: np.ndarray, rule: StepRule, step: Index, purpose: Word, flat: Index) -> None:
     """Round the momentum or the weights of a row of parameters, the first of which is at `flat`."""
@@ -243,28 +263,29 @@ def _round(work: Workspace, x: np.ndarray, rule: StepRule, step: Index, purpose:
         to_nearest(x, rule.form, work.unit, work.inverse)
 
 
-@inner
-def _descend(
-    work: Workspace, at: Index, from_: Index, count: Index, rule: StepRule, step: Index, origin: np.ndarray,
-    shift: np.ndarray, flat: Index,
+@bare
+def descend(
+    w: np.ndarray, g: np.ndarray, speed: np.ndarray, rule: StepRule, step: Index, origin: np.ndarray,
+    shift: np.ndarray, work: Workspace, flat: Index,
 ) -> None:  # fmt: skip
-    """One step for the `count` parameters at `at`, with their gradient at `from_`, as in torch's SGD."""
-    w, g = work.params[at : at + count], work.gradient[from_ : from_ + count]
+    """One step for the parameters w with the gradients g, as in torch's SGD. Only what is needed is read.
+
+    `flat` is where they are among the model's parameters.
+    """
+    apart()
+    count = w.size
     if rule.mu != _ZERO:
-        start = origin[flat : flat + count]
         for i in range(count):
-            g[i] += rule.mu * (w[i] - start[i])
+            g[i] += rule.mu * (w[i] - origin[i])
     if rule.weight_decay != _ZERO:
         for i in range(count):
             g[i] += rule.weight_decay * w[i]
     if rule.shifted:
-        more = shift[flat : flat + count]
         for i in range(count):
-            g[i] += more[i]
+            g[i] += shift[i]
     if rule.form.digits:
         to_nearest(g, rule.form, work.unit, work.inverse)
     if rule.momentum != _ZERO:
-        speed = work.speed[at : at + count]
         for i in range(count):
             speed[i] = g[i] if step == 0 else rule.momentum * speed[i] + g[i]
         if rule.form.digits:

@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import float32, int64, types, uint64
 
-from shoal.kernels.jit import Index, Word, emitted, given, inner, kernel
+from shoal.kernels.jit import Index, Word, bare, emitted, given, inner, kernel
 
 # the last word of the counter, which is 0 in the stream of the key itself
 FOLD_INT, FOLD_TEXT = np.uint64(1), np.uint64(2)
@@ -42,7 +42,7 @@ def _product(typing: Any, a: Any, b: Any) -> Any:
     return _PAIR(uint64, uint64), emit
 
 
-@inner
+@bare
 def _block(key: tuple[Word, Word], c0: Word, c1: Word, c3: Word) -> tuple[Word, Word, Word, Word]:
     """Four numbers from the counter (c0, c1, 0, c3)."""
     (k0, k1), c2 = key, _ZERO
@@ -140,7 +140,7 @@ def permutations(words: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarr
     return orders
 
 
-@inner
+@bare
 def fractions(key: tuple[Word, Word], block: Index, c1: Word, c3: Word, numbers: np.ndarray) -> None:
     """Fill an array with multiples of 2^-16 in [0, 1), four from each word, starting at a block of the key.
 

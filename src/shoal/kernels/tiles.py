@@ -18,13 +18,11 @@ from llvmlite import ir
 from numba import types
 
 from shoal.kernels.jit import emitted
+from shoal.kernels.vectors import INDEX, Loop, fma, load, shuffle, spread, start, store, zeros
 
 LANES = 16
 # rows of a tile: 4 x 2 sums take 8 of the 32 registers of AVX-512, but all 16 of AVX2, with none to spare
 TALL = 4 if llvmlite.binding.get_host_cpu_features().get("avx512f", False) else 2
-
-_FLOAT, _INDEX, _LANE = ir.FloatType(), ir.IntType(64), ir.IntType(32)
-_VECTOR = ir.VectorType(_FLOAT, LANES)
 
 
 def make_dot(rows: int, batch: int) -> Callable[..., None]:
@@ -35,19 +33,19 @@ def make_dot(rows: int, batch: int) -> Callable[..., None]:
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        y, w, x = (_start(context, builder, signature, args, at) for at in (0, 3, 6))
+        y, w, x = (start(context, builder, signature, args, at) for at in (0, 3, 6))
         ys, ws, xs, n = args[2], args[5], args[8], args[9]
-        w_rows = [builder.gep(w, [builder.mul(ws, _INDEX(r))]) for r in range(rows)]
-        x_rows = [builder.gep(x, [builder.mul(xs, _INDEX(b))]) for b in range(batch)]
-        with _Loop(builder, n, LANES, rows * batch) as loop:
-            x_parts = [_load(builder, builder.gep(row, [loop.at])) for row in x_rows]
+        w_rows = [builder.gep(w, [builder.mul(ws, INDEX(r))]) for r in range(rows)]
+        x_rows = [builder.gep(x, [builder.mul(xs, INDEX(b))]) for b in range(batch)]
+        with Loop(builder, n, LANES, zeros(rows * batch, LANES)) as loop:
+            x_parts = [load(builder, builder.gep(row, [loop.at]), LANES) for row in x_rows]
             for r, row in enumerate(w_rows):
-                w_part = _load(builder, builder.gep(row, [loop.at]))
+                w_part = load(builder, builder.gep(row, [loop.at]), LANES)
                 for b, x_part in enumerate(x_parts):
                     loop.add(r * batch + b, w_part, x_part)
         for b in range(batch):
             sums = _add_lanes(builder, [loop.sums[r * batch + b] for r in range(rows)])
-            _store(builder, sums, builder.gep(y, [builder.mul(ys, _INDEX(b))]))
+            store(builder, sums, builder.gep(y, [builder.mul(ys, INDEX(b))]))
         return context.get_dummy_value()
 
     def dot(
@@ -67,18 +65,18 @@ def make_outer(rows: int) -> Callable[..., None]:
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        y, a, x = (_start(context, builder, signature, args, at) for at in (0, 3, 7))
+        y, a, x = (start(context, builder, signature, args, at) for at in (0, 3, 7))
         ys, ar, ak, xs, n, scale = args[2], args[5], args[6], args[9], args[10], args[11]
-        a_rows = [builder.gep(a, [builder.mul(ar, _INDEX(r))]) for r in range(rows)]
-        with _Loop(builder, n, 1, rows) as loop:
-            x_part = _load(builder, builder.gep(x, [builder.mul(loop.at, xs)]))
+        a_rows = [builder.gep(a, [builder.mul(ar, INDEX(r))]) for r in range(rows)]
+        with Loop(builder, n, 1, zeros(rows, LANES)) as loop:
+            x_part = load(builder, builder.gep(x, [builder.mul(loop.at, xs)]), LANES)
             step = builder.mul(loop.at, ak)
             for r, row in enumerate(a_rows):
-                loop.add(r, _spread(builder, builder.load(builder.gep(row, [step]))), x_part)
-        factor = _spread(builder, scale)
+                loop.add(r, spread(builder, builder.load(builder.gep(row, [step])), LANES), x_part)
+        factor = spread(builder, scale, LANES)
         for r, total in enumerate(loop.sums):
-            place = builder.gep(y, [builder.mul(ys, _INDEX(r))])
-            _store(builder, _fma(builder, factor, total, _load(builder, place)), place)
+            place = builder.gep(y, [builder.mul(ys, INDEX(r))])
+            store(builder, fma(builder, factor, total, load(builder, place, LANES)), place)
         return context.get_dummy_value()
 
     def outer(
@@ -96,38 +94,6 @@ def make_outer(rows: int) -> Callable[..., None]:
     return emitted(outer)
 
 
-class _Loop:
-    """A counted loop with at least one iteration, and vector sums that stay in registers."""
-
-    def __init__(self, builder: ir.IRBuilder, end: ir.Value, step: int, count: int) -> None:
-        self._builder, self._end, self._step = builder, end, step
-        self._before, self._body = builder.block, builder.append_basic_block("tile")
-        builder.branch(self._body)
-        builder.position_at_end(self._body)
-        self.at = builder.phi(_INDEX)
-        self.at.add_incoming(_INDEX(0), self._before)
-        self._phis = [builder.phi(_VECTOR) for _ in range(count)]
-        self.sums: list[ir.Value] = [None] * count
-
-    def __enter__(self) -> _Loop:
-        return self
-
-    def add(self, which: int, left: ir.Value, right: ir.Value) -> None:
-        """Add a product to a sum."""
-        self.sums[which] = _fma(self._builder, left, right, self._phis[which])
-
-    def __exit__(self, *_: object) -> None:
-        builder = self._builder
-        following = builder.add(self.at, _INDEX(self._step))
-        self.at.add_incoming(following, self._body)
-        for phi, total in zip(self._phis, self.sums):
-            phi.add_incoming(ir.Constant(_VECTOR, None), self._before)
-            phi.add_incoming(total, self._body)
-        after = builder.append_basic_block("after")
-        builder.cbranch(builder.icmp_signed("<", following, self._end), self._body, after)
-        builder.position_at_end(after)
-
-
 def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
     """One sum for each of 1, 2, 4, ... vectors: lane i with i + 8, then with i + 4, i + 2, i + 1.
 
@@ -141,38 +107,6 @@ def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
             pairs, lanes = list(zip(vectors[::2], vectors[1::2])), 2 * LANES
         low = [lane for lane in range(lanes) if lane % width < width // 2]
         high = [lane + width // 2 for lane in low]
-        vectors = [
-            builder.fadd(_shuffle(builder, a, b, low), _shuffle(builder, a, b, high)) for a, b in pairs
-        ]
+        vectors = [builder.fadd(shuffle(builder, a, b, low), shuffle(builder, a, b, high)) for a, b in pairs]
         width //= 2
     return vectors[0]
-
-
-def _start(context: Any, builder: ir.IRBuilder, signature: Any, args: Any, at: int) -> ir.Value:
-    """A pointer to the start of the array argument `at`, plus the offset that follows it."""
-    array = context.make_array(signature.args[at])(context, builder, args[at])
-    return builder.gep(array.data, [args[at + 1]])
-
-
-def _load(builder: ir.IRBuilder, place: ir.Value) -> ir.Value:
-    return builder.load(builder.bitcast(place, _VECTOR.as_pointer()), align=4)
-
-
-def _store(builder: ir.IRBuilder, value: ir.Value, place: ir.Value) -> None:
-    builder.store(value, builder.bitcast(place, value.type.as_pointer()), align=4)
-
-
-def _shuffle(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: list[int]) -> ir.Value:
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_LANE, len(lanes)), lanes))
-
-
-def _spread(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """The same number in every lane."""
-    nothing = ir.Constant(_VECTOR, ir.Undefined)
-    return _shuffle(builder, builder.insert_element(nothing, value, _LANE(0)), nothing, [0] * LANES)
-
-
-def _fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    name, module = f"llvm.fma.v{LANES}f32", builder.module
-    function = module.globals.get(name) or ir.Function(module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), name)
-    return builder.call(function, [a, b, c])

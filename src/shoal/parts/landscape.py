@@ -20,6 +20,7 @@ from shoal.core.data import Data
 from shoal.core.task import Task
 from shoal.core.types import Weights
 from shoal.kernels.logistic import entropies, grouped
+from shoal.kernels.plan import DensePlan
 from shoal.kernels.swarm import squares
 
 LossForm = Literal["stable", "paper"]
@@ -40,7 +41,7 @@ class Landscape(ABC):
 
 def kind_of(task: Task) -> Kind:
     """The form of the loss that the task allows."""
-    linear = task.dense is not None and len(task.dense.sizes) == 2
+    linear = isinstance(task.plan, DensePlan) and len(task.plan.sizes) == 2
     if linear and task.loss == "squared_error" and _heads(task) == 1:
         return "quadratic"
     return "logistic" if linear and task.loss == "one_versus_all" else "sampled"
@@ -127,5 +128,5 @@ def unpacked(vectors: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
 
 
 def _heads(task: Task) -> int:
-    assert task.dense is not None
-    return task.dense.sizes[-1]
+    assert isinstance(task.plan, DensePlan)
+    return task.plan.sizes[-1]

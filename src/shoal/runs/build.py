@@ -28,7 +28,7 @@ from shoal.engines.local import LocalEngine, cores
 from shoal.kernels.plan import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
-from shoal.models.layers import batch_norms, last_linear, noise_shapes, own_dropout
+from shoal.models.layers import batch_norms, dropouts, last_linear, noise_shapes, own_dropout
 from shoal.round_clock import Deadline
 from shoal.runs.crowd import check_population, fleet_of, timetable_of
 from shoal.runs.evaluation import Evaluator
@@ -182,9 +182,10 @@ def make_task(spec: Spec, samples: Samples) -> Task:
         last = last_linear(probe, samples.shape, samples.dtype)
     device = spec.engine.device
     whole = device == "cpu" and samples.dtype == torch.float32 and not frozen
-    dense = plan_of(probe, samples.shape, loss) if whole else None
+    rates = {name: layer.p for name, layer in dropouts(probe).items()}
+    plan = plan_of(probe, samples.shape, loss, rates) if whole else None
     last = None if last is not None and f"{last}weight" in frozen else last
-    return Task(build, loss, classes, noise, batch_norms(probe), device, dense, last, frozen=frozen)
+    return Task(build, loss, classes, noise, batch_norms(probe), device, plan, last, frozen=frozen)
 
 
 def _frozen(module: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:

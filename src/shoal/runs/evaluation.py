@@ -18,18 +18,12 @@ from shoal.core.task import Task
 from shoal.core.types import Cohort, Weights
 from shoal.loop import Federation, Progress
 from shoal.metrics import MetricName, fairness, measures
+from shoal.parts.outputs import outputs_of
 from shoal.run_settings import Evaluate
 from shoal.spec import Spec
 
-CHUNK = 1000  # samples per forward pass
 MUCH = 20  # the whole test set is evaluated at once if it has at most this many times a client's samples
 MOST_SHOWN = 1000  # clients; of a larger population, lists and pictures show the evaluated sample
-
-
-def outputs_of(task: Task, weights: Weights, x: Tensor) -> Tensor:
-    """[n, heads]: the model's outputs, computed in chunks."""
-    with torch.no_grad():
-        return torch.cat([task.forward(weights, piece)[0] for piece in torch.split(x, CHUNK)])
 
 
 class Evaluator:

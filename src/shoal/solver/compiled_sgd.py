@@ -1,4 +1,4 @@
-"""Local training with the compiled kernels, for small dense models: one client, or a block of them.
+"""Local training with the compiled kernels, for small models: one client, or a block of them.
 
 The arithmetic of a client does not depend on the block, so a block gives the same bits as one client after
 another.
@@ -18,26 +18,28 @@ from torch import Tensor
 
 from shoal.core.data import Block
 from shoal.core.flat import Flat
-from shoal.core.key import Key
+from shoal.core.key import Key, text_word
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Start, TrainedBlock
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
-from shoal.kernels import mlp_training
+from shoal.kernels.plan import ConvPlan, DensePlan, Plan
+from shoal.kernels.training import NO_ROUNDING, DropoutKeys, ExtraFeatures, Rounding, Some
+from shoal.kernels.training import train as train_compiled
 from shoal.solver.torch_sgd import Rule
 from shoal.terms.generated import Generated, generate
 from shoal.terms.not_true import NotTrue
 from shoal.terms.proximal import Proximal
 
-LARGEST_MODEL = 2_000_000  # parameters; torch is faster for larger layers
+LARGEST = {DensePlan: 2_000_000, ConvPlan: 4_000_000}  # parameters; torch is faster for larger layers
 
 
 def fits(task: Task, terms: tuple[Term, ...]) -> bool:
     """Whether the kernels support the model and the terms added to its loss."""
     kinds = {type(term) for term in terms}
     known = kinds <= {Proximal, NotTrue, Generated} and len(kinds) == len(terms)
-    return task.dense is not None and task.dense.params <= LARGEST_MODEL and known
+    return task.plan is not None and task.plan.params <= LARGEST[type(task.plan)] and known
 
 
 def train(
@@ -48,11 +50,11 @@ def train(
     block: Block,
     keys: Sequence[Key],
     threads: int,
-    rounding: mlp_training.Rounding = mlp_training.NO_ROUNDING,
+    rounding: Rounding = NO_ROUNDING,
 ) -> TrainedBlock:
     """Train the clients of a block, each from its own start, or all from one."""
-    assert task.dense is not None
-    clients, params = len(block.counts), task.dense.params
+    assert task.plan is not None
+    clients, params = len(block.counts), task.plan.params
     alike = all(start.weights is starts[0].weights for start in starts)
     begin = _flat([start.weights.params for start in (starts[:1] if alike else starts)], task)
     shifts = _shifts(starts)
@@ -60,8 +62,8 @@ def train(
     losses = np.empty(clients)
     distil = next((term for term in terms if isinstance(term, NotTrue)), NotTrue(0.0, 1.0))
     follow = next((term for term in terms if isinstance(term, Generated)), None)
-    sound = mlp_training.train(
-        task.dense,
+    sound = train_compiled(
+        task.plan,
         begin.numpy(),
         out.numpy(),
         change.numpy(),
@@ -79,6 +81,7 @@ def train(
         beta=distil.beta,
         tau=distil.tau,
         generated=None if follow is None else _generated(follow, block, keys),
+        dropout=_dropout(task.plan, keys),
         rounding=rounding,
         spread=partial(in_threads, block.counts, threads),
     )
@@ -91,7 +94,15 @@ def train(
     )
 
 
-def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> mlp_training.ExtraFeatures:
+def _dropout(plan: Plan, keys: Sequence[Key]) -> DropoutKeys | None:
+    """Where the clients' dropout comes from; None if the plan has none."""
+    if isinstance(plan, DensePlan) or not any(drop.rate for drop in plan.drops):
+        return None
+    names = [text_word(drop.noise) for drop in plan.drops]
+    return DropoutKeys(np.array([key.words for key in keys], np.uint64), np.array(names, np.uint64))
+
+
+def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> ExtraFeatures:
     """The generated features for all steps of all clients, computed in one pass."""
     classes, noise, y = [], [], block.y[torch.from_numpy(block.rows)]
     for key, (first, last) in zip(keys, pairwise(block.client_ptr.tolist()), strict=True):
@@ -103,7 +114,7 @@ def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> mlp_traini
     with torch.no_grad():
         features = generate(term.generator, torch.cat(noise), torch.cat(classes))
     ends = np.cumsum([0, *map(len, classes)])
-    return mlp_training.ExtraFeatures(
+    return ExtraFeatures(
         features.numpy(), torch.cat(classes).numpy(), ends, term.learned.numpy(), term.g_a, term.g_b
     )
 
@@ -115,7 +126,7 @@ def _shifts(starts: Sequence[Start]) -> list[Mapping[str, Tensor]]:
     return [zeros_like(start.weights.params) if start.shift is None else start.shift for start in starts]
 
 
-def in_threads(counts: np.ndarray, threads: int, some: mlp_training.Some, clients: int) -> None:
+def in_threads(counts: np.ndarray, threads: int, some: Some, clients: int) -> None:
     """Split the clients among threads into ranges of about equal work; `counts` are their samples."""
     threads = min(threads, clients)
     if threads == 1:

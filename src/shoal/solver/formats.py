@@ -28,7 +28,7 @@ from shoal.kernels.formats import (
     round_either,
     round_nearest,
 )
-from shoal.kernels.mlp_training import Rounding
+from shoal.kernels.training import Rounding
 
 
 def format_of(own: FormatName, setting: Setting) -> FormatName:

@@ -18,7 +18,7 @@ from shoal.core.term import Term
 from shoal.core.training import Solver, Start, Trained, TrainedBlock
 from shoal.core.types import Context, Setting, Weights
 from shoal.kernels.formats import FormatName
-from shoal.kernels.mlp_training import NO_ROUNDING
+from shoal.kernels.training import NO_ROUNDING
 from shoal.solver import compiled_sgd, torch_sgd
 from shoal.solver.formats import StepRounding, block_rounding, format_of, rounded, starts_rounded
 from shoal.solver.torch_sgd import Rule

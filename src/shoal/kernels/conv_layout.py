@@ -1,0 +1,243 @@
+"""The memory layout of convolutions.
+
+Activations lie channels last, each sample with the border of zeros that the next convolution pads it with. So
+what a kernel sees of one line of the image is one run of numbers. Parameters lie as [out, line, run], with
+every run padded to whole vectors; gradients, momentum, start and shift lie in the same way.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.kernels.jit import Flag, Index, apart, bare, inner
+from shoal.kernels.layout import ROUNDED, clear, leave, zeros
+from shoal.kernels.plan import ConvLayer, ConvPlan
+
+RUN = 16  # runs of parameters are padded to multiples of this
+WIDE = 8  # channels of convolutions' outputs are
+SORTED = 8  # output positions whose outputs are listed for the gradients of the input
+_CACHED = 5000  # numbers of the input that are in the nearest cache together with what else is needed
+GROUP = 48  # output positions that are computed before they are pooled: whole windows, and whole tiles
+
+
+class ConvShape(NamedTuple):
+    """The numbers of one convolution."""
+
+    inputs: Index  # channels
+    across: Index  # width of the input, without its border
+    outputs: Index  # channels
+    wide: Index  # output channels, padded
+    lines: Index  # height of a kernel
+    run: Index  # its width times the input channels
+    padded: Index  # run, padded
+    line: Index  # distance of two lines of the input
+    area: Index  # output positions, after the pool
+    window: Index  # positions that each of them is the maximum of: 4 with a pool, otherwise 1
+    everywhere: Index  # positions of the convolution, also those that the pool leaves out
+    size: Index  # of a sample of the input, with its border and room for vectors that end behind it
+    places: Index  # where its part of `ConvNet.places` starts
+    homes: Index  # where its part of `ConvNet.homes` starts
+    before: Index  # the sizes of the layers before
+    which: Index  # the padded outputs of the layers before
+    weights: Index  # where they start in the padded parameters
+    biases: Index
+    kernels: Index  # where the weights start in `ConvWork.kernels`
+
+
+class ConvNet(NamedTuple):
+    """All convolutions, as kernels take them."""
+
+    numbers: np.ndarray  # [layers, fields of ConvShape]
+    places: np.ndarray  # of every position, where in a sample its kernel starts; windows lie together
+    homes: np.ndarray  # where an output goes in a sample of the next layer; first those of the pixels
+    order: np.ndarray  # where each of the model's parameters lies in the padded ones
+
+
+@lru_cache(maxsize=16)
+def tables(plan: ConvPlan) -> ConvNet:
+    """The tables of a plan."""
+    numbers = np.zeros((len(plan.convs), len(ConvShape._fields)), np.int64)
+    none = np.empty(0, np.int64)
+    places, homes, order = [none], [_homes(layer.shape, layer) for layer in plan.convs[:1]], [none]
+    inputs_at = which_at = params_at = kernels_at = 0
+    for i, layer in enumerate(plan.convs):
+        ins, outs, lines, run = (
+            layer.shape[0],
+            layer.channels,
+            layer.kernel[0],
+            layer.kernel[1] * layer.shape[0],
+        )
+        wide, padded, line = _up(outs, WIDE), _up(run, RUN), (layer.shape[2] + 2 * layer.padding[1]) * ins
+        area, everywhere = layer.output[1] * layer.output[2], layer.sides[0] * layer.sides[1]
+        size = _up((layer.shape[1] + 2 * layer.padding[0]) * line + RUN, RUN)
+        bias_at = params_at + outs * lines * padded
+        numbers[i] = ConvShape(
+            ins, layer.shape[2], outs, wide, lines, run, padded, line, area, 4 if layer.pool else 1,
+            everywhere, size, sum(map(len, places)), sum(map(len, homes)), inputs_at, which_at, params_at,
+            bias_at, kernels_at,
+        )  # fmt: skip
+        places.append(_places(layer, line))
+        homes.append(_homes(layer.output, plan.convs[i + 1] if i + 1 < len(plan.convs) else None))
+        order += [params_at + _order(layer, padded), bias_at + np.arange(outs)]
+        inputs_at, which_at = inputs_at + size, which_at + area * wide
+        params_at, kernels_at = bias_at + _up(outs, RUN), kernels_at + _up(lines * run * wide, RUN)
+    return ConvNet(numbers, *(np.concatenate([none, *parts]) for parts in (places, homes, order)))
+
+
+def _up(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+def _places(layer: ConvLayer, line: int) -> np.ndarray:
+    """The offsets of a kernel in a sample; those of a window one after another, those in no window last.
+
+    Some more follow, so that tiles may go on behind the last.
+    """
+    (high, wide), (down, right) = layer.sides, layer.stride
+    grid = np.arange(high)[:, None] * down * line + np.arange(wide) * right * layer.shape[0]
+    if layer.pool:
+        tall, broad = high // 2, wide // 2
+        windows = grid[: 2 * tall, : 2 * broad].reshape(tall, 2, broad, 2).transpose(0, 2, 1, 3)
+        parts = windows, grid[: 2 * tall, 2 * broad :], grid[2 * tall :]
+        grid = np.concatenate([part.reshape(-1) for part in parts])
+    return np.concatenate([grid.reshape(-1), np.zeros(GROUP, np.int64)])
+
+
+def _homes(shape: tuple[int, int, int], layer: ConvLayer | None) -> np.ndarray:
+    """Where the pixels of an image lie in a sample of the layer that takes it; None: without a border."""
+    channels, high, wide = shape
+    above, left = (0, 0) if layer is None else layer.padding
+    pixels = (np.arange(high)[:, None] + above) * (wide + 2 * left) + np.arange(wide) + left
+    return pixels.reshape(-1) * channels
+
+
+def _order(layer: ConvLayer, padded: int) -> np.ndarray:
+    """Where the weights [out, in, line, column] lie in [out, line, column, in], with padded runs."""
+    lines, columns = layer.kernel
+    out, channel, line, column = np.ogrid[: layer.channels, : layer.shape[0], :lines, :columns]
+    places: np.ndarray = (out * lines + line) * padded + column * layer.shape[0] + channel
+    return places.reshape(-1)
+
+
+@bare
+def shape_of(conv: ConvNet, layer: Index) -> ConvShape:
+    """The numbers of a layer."""
+    n = conv.numbers[layer]
+    return ConvShape(
+        n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15],
+        n[16], n[17], n[18],
+    )  # fmt: skip
+
+
+class Lists(NamedTuple):
+    """Lists for `make_gather`, int64 but for the factors."""
+
+    places: np.ndarray
+    factors: np.ndarray
+    starts: np.ndarray  # of each list in these
+    lengths: np.ndarray
+    targets: np.ndarray  # where its sums go
+
+
+@bare
+def positions_at_once(s: ConvShape) -> Index:
+    """How many output positions are listed for the weights: what their kernels see stays in the cache."""
+    return min(s.area, max(16, s.area * _CACHED // s.size))
+
+
+class ConvWork(NamedTuple):
+    """The arrays used in training, with the layout of the parameters, of a mini-batch, or of a sample."""
+
+    params: np.ndarray
+    gradient: np.ndarray
+    speed: np.ndarray  # momentum; empty without it
+    origin: np.ndarray  # the parameters at the start; empty if nothing needs them
+    shift: np.ndarray  # added to every gradient; empty without it
+    kernels: np.ndarray  # the parameters once more, as [line, run, out]
+    inputs: np.ndarray  # activations of the mini-batch: of each layer, all samples
+    which: np.ndarray  # int32: the position of each maximum in its window
+    strange: np.ndarray  # [layers, samples] bool: whether an input is not finite
+    slopes: np.ndarray  # the gradients of the activations of one sample
+    passing: np.ndarray  # those of a layer's output that pass through its ReLU, [area, wide]
+    sums: np.ndarray  # of a group of positions
+    outputs: np.ndarray  # of the last convolution, for one sample
+    top: np.ndarray  # their gradients
+    seen: np.ndarray  # the sum over positions of each output channel
+    noise: np.ndarray  # for one sample and layer
+    lists: Lists
+    flat: np.ndarray  # [3, ROUNDED] parameters, gradients and momentum in the order of the model
+
+
+@inner
+def make_conv_work(
+    conv: ConvNet, batch: Index, speed: Flag, origin: Flag, shift: Flag, widest: Index
+) -> ConvWork:
+    """Zeros of the right sizes. `widest` is the size of the widest dense layer."""
+    apart()
+    layers, none, one = len(conv.numbers), np.int64(0), np.int64(1)
+    params: Index = none
+    kernels: Index = none
+    inputs: Index = none
+    which: Index = none
+    most: Index = one
+    entries: Index = none
+    several: Index = none
+    result = widest
+    for layer in range(layers):
+        s = shape_of(conv, layer)
+        params = s.biases + (s.outputs + RUN - 1) // RUN * RUN
+        kernels = s.kernels + s.lines * s.run * s.wide
+        inputs, which = s.before + s.size, s.which + s.area * s.wide
+        most, result = max(most, s.wide), max(result, s.area * s.wide)
+        entries = max(entries, s.everywhere, positions_at_once(s) * s.outputs, SORTED * s.window * s.outputs)
+        several = max(several, s.outputs, SORTED * s.window)
+    return ConvWork(
+        zeros(params), zeros(params), zeros(params if speed else none), zeros(params if origin else none),
+        zeros(params if shift else none), zeros(kernels), zeros(batch * inputs + RUN),
+        np.zeros(batch * which, np.int32), np.zeros((layers, batch), np.bool_), zeros(inputs + RUN),
+        zeros(result), zeros(GROUP * most), zeros(result + RUN), zeros(result + RUN), zeros(most),
+        zeros(result + 2 * RUN),
+        Lists(
+            np.zeros(entries, np.int64), zeros(entries), np.zeros(several, np.int64),
+            np.zeros(several, np.int64), np.zeros(several, np.int64),
+        ),
+        np.zeros((3, ROUNDED), np.float32),
+    )  # fmt: skip
+
+
+@bare
+def pack_conv(order: np.ndarray, flat: np.ndarray, params: np.ndarray) -> None:
+    """Copy the convolutions' parameters into the padded layout; `flat` may have more behind them."""
+    apart()
+    clear(params, np.int64(0), params.size)
+    for i in range(order.size):
+        params[order[i]] = flat[i]
+
+
+@bare
+def unpack_conv(
+    order: np.ndarray, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray
+) -> Flag:
+    """The inverse of `pack_conv`; otherwise as `unpack`."""
+    apart()
+    count = order.size
+    for i in range(count):
+        flat[i] = params[order[i]]
+    return leave(flat[:count], origin[:count], flat[:count], change[:count])
+
+
+@bare
+def lay_kernels(conv: ConvNet, params: np.ndarray, kernels: np.ndarray) -> None:
+    """Copy the parameters into the form in which the forward pass reads them."""
+    apart()
+    for layer in range(len(conv.numbers)):
+        s = shape_of(conv, layer)
+        for out in range(s.outputs):
+            for line in range(s.lines):
+                at = s.weights + (out * s.lines + line) * s.padded
+                row, place = params[at : at + s.run], s.kernels + line * s.run * s.wide + out
+                for k in range(s.run):
+                    kernels[place + k * s.wide] = row[k]

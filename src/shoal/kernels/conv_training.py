@@ -1,0 +1,184 @@
+"""Local training of small convolutional networks, and of perceptrons with dropout: many clients per call.
+
+Convolutions come first and go sample by sample; dense layers follow, as in `mlp_training`. Clients are
+trained one after another and share only the workspace, so a client's bits do not depend on the others of the
+call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numba import float32, int64, uint64
+
+from shoal.kernels.conv_backward import conv_backward, scale_of
+from shoal.kernels.conv_forward import Dropping, conv_forward, step_key
+from shoal.kernels.conv_layout import (
+    ConvNet,
+    ConvWork,
+    lay_kernels,
+    make_conv_work,
+    pack_conv,
+    tables,
+    unpack_conv,
+)
+from shoal.kernels.jit import Flag, Index, apart, bare, given, kernel, merged
+from shoal.kernels.layout import ROUNDED, Net, Workspace, make_net, make_work, pack, unpack
+from shoal.kernels.passes import StepRule, backward, descend
+from shoal.kernels.plan import ConvPlan
+from shoal.kernels.training_loop import CLIENTS, Clients, largest_batch, make_loop
+
+_ZERO = np.float32(0)
+
+
+class ConvBody(NamedTuple):
+    """What training knows of the layers, besides the dense ones."""
+
+    net: ConvNet
+    work: ConvWork
+    words: np.ndarray  # [C, 2] uint64: the clients' keys
+    own: np.ndarray  # [2] uint64: the key of the client that trains
+    rates: np.ndarray  # [hidden layers] float32: of dropout
+    names: np.ndarray  # [hidden layers] uint64
+    scales: np.ndarray  # of dropout, as `backward` takes them
+
+
+@merged
+def _begin(
+    body: ConvBody, net: Net, work: Workspace, client: Index, origin: np.ndarray, shift: np.ndarray
+) -> None:
+    body.own[0], body.own[1] = body.words[client, 0], body.words[client, 1]
+    pack_conv(body.net.order, origin, body.work.params)
+    if body.work.origin.size:
+        pack_conv(body.net.order, origin, body.work.origin)
+    if body.work.shift.size:
+        pack_conv(body.net.order, shift, body.work.shift)
+    lay_kernels(body.net, body.work.params, body.work.kernels)
+    pack(net, origin[body.net.order.size :], work.params)
+
+
+@merged
+def _dropping(body: ConvBody, step: Index) -> Dropping:
+    first, second = step_key(body.own, max(step, 0))
+    return Dropping(step >= 0, first, second, body.rates, body.names)
+
+
+@merged
+def conv_ahead(
+    body: ConvBody, net: Net, work: Workspace, x: np.ndarray, rows: np.ndarray, step: Index
+) -> None:
+    """Compute the activations of all layers for the samples `rows`."""
+    conv_forward(body.net, body.work, net, work, x, rows, _dropping(body, step))
+
+
+@bare
+def _descend_rounded(
+    order: np.ndarray, held: ConvWork, work: Workspace, rule: StepRule, step: Index, origin: np.ndarray,
+    shift: np.ndarray,
+) -> None:  # fmt: skip
+    """As `descend`, in the order of the model: what is drawn for a number depends on its place there."""
+    apart()
+    for first in range(0, order.size, ROUNDED):
+        last = min(first + ROUNDED, order.size)
+        w, g, v = held.flat[0, : last - first], held.flat[1, : last - first], held.flat[2, : last - first]
+        for i in range(last - first):
+            place = order[first + i]
+            w[i], g[i] = held.params[place], held.gradient[place]
+            v[i] = held.speed[place] if held.speed.size else _ZERO
+        descend(w, g, v, rule, step, origin[first:last], shift[first:last], work, first)
+        for i in range(last - first):
+            held.params[order[first + i]] = w[i]
+            if held.speed.size:
+                held.speed[order[first + i]] = v[i]
+
+
+@merged
+def _back(
+    body: ConvBody, net: Net, work: Workspace, batch: Index, last: Index, rule: StepRule, step: Index,
+    origin: np.ndarray, shift: np.ndarray,
+) -> None:  # fmt: skip
+    own, held, none = body.net.order.size, body.work, np.int64(0)
+    backward(net, work, batch, last, rule, step, origin, shift, body.scales)
+    if own:
+        conv_backward(body.net, held, net, work, batch, _dropping(body, step))
+        if rule.form.digits:
+            _descend_rounded(body.net.order, held, work, rule, step, origin, shift)
+        else:
+            own_start, own_shift = held.origin, held.shift
+            descend(held.params, held.gradient, held.speed, rule, step, own_start, own_shift, work, none)
+        lay_kernels(body.net, held.params, held.kernels)
+
+
+@merged
+def _end(
+    body: ConvBody, net: Net, work: Workspace, origin: np.ndarray, out: np.ndarray, change: np.ndarray
+) -> Flag:
+    own = body.net.order.size
+    sound = unpack_conv(body.net.order, body.work.params, origin, out, change)
+    return sound & unpack(net, work.params, origin[own:], out[own:], change[own:])
+
+
+@merged
+def make_body(
+    conv: ConvNet, held: ConvWork, words: np.ndarray, rates: np.ndarray, names: np.ndarray
+) -> ConvBody:
+    """The body of a network, with its dropout."""
+    own, layers = np.zeros(2, np.uint64), len(conv.numbers)
+    drop = Dropping(True, own[0], own[1], rates, names)
+    skip = max(layers - 1, 0)  # the first dense layer's input is the last convolution's output
+    scales = np.ones(rates.size - skip, np.float32)
+    for hidden in range(skip, rates.size):
+        scales[hidden - skip] = scale_of(drop, hidden)
+    return ConvBody(conv, held, words, own, rates, names, scales)
+
+
+_train_clients = make_loop(_begin, conv_ahead, _back, _end)
+
+
+@kernel(
+    int64(
+        int64, int64, given(int64, 1), given(int64, 2), given(int64, 1), given(int64, 1), given(int64, 1),
+        given(uint64, 2), given(float32, 1), given(uint64, 1), *CLIENTS,
+    )
+)  # fmt: skip
+def _train(
+    first: int, last: int, sizes: np.ndarray, numbers: np.ndarray, places: np.ndarray, homes: np.ndarray,
+    order: np.ndarray, keys: np.ndarray, rates: np.ndarray, names: np.ndarray,
+    loss: int, start: np.ndarray, out: np.ndarray, change: np.ndarray, x: np.ndarray,
+    labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
+    step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
+    mu: float, shift: np.ndarray, beta: float, tau: float, features: np.ndarray, classes: np.ndarray,
+    feature_ptr: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, forms: np.ndarray,
+    largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray, sound: np.ndarray,
+) -> int:  # fmt: skip
+    """See `make_loop`. Returns 0, or 1 + the first step without samples or with an invalid one."""
+    clients = Clients(
+        loss, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum, weight_decay,
+        mu, shift, beta, tau, features, classes, feature_ptr, learned, g_a, g_b, forms, largest,
+        random, words, losses, sound,
+    )  # fmt: skip
+    batch, bad = largest_batch(clients, first, last)
+    if bad:
+        return bad  # type: ignore[return-value]
+    net, conv = make_net(sizes, batch), ConvNet(numbers, places, homes, order)
+    work = make_work(net, batch, momentum != 0.0, forms.size > 0)
+    held = make_conv_work(conv, batch, momentum != 0.0, mu != 0.0, shift.shape[0] > 0, sizes.max())
+    body = make_body(conv, held, keys, rates, names)
+    _train_clients(clients, first, last, net, work, body)
+    return 0
+
+
+def conv_kernel(plan: ConvPlan, words: np.ndarray, names: np.ndarray) -> Callable[[int, int, Clients], int]:
+    """Trains some clients of a network; for what it returns see `_train`."""
+    sizes, rates = (
+        np.array(plan.dense.sizes, np.int64),
+        np.array([drop.rate for drop in plan.drops], np.float32),
+    )
+    own = tables(plan)
+
+    def some(first: int, last: int, clients: Clients) -> int:
+        return _train(first, last, sizes, *own, words, rates, names, *clients)  # type: ignore[arg-type]
+
+    return some

@@ -1,0 +1,191 @@
+"""Local training in compiled kernels: many clients per call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.kernels.plan import CROSS_ENTROPY, SQUARED_ERROR, ConvPlan, DensePlan, Plan
+from shoal.kernels.training_loop import Clients
+
+
+class ExtraFeatures(NamedTuple):
+    """Additional features for the last layer. See `train`."""
+
+    features: np.ndarray  # [F, width] float32: for each step one per sample, then additional ones
+    classes: np.ndarray  # [F] int64
+    ptr: np.ndarray  # [S + 1] int64: where the features of each step start
+    learned: np.ndarray  # [classes] bool: samples of other classes do not count in the part of g_b
+    g_a: float
+    g_b: float
+
+
+class DropoutKeys(NamedTuple):
+    """Where the random numbers of dropout come from: `Key(words).fold(step, name)`."""
+
+    words: np.ndarray  # [C, 2] uint64: the clients' keys
+    names: np.ndarray  # [hidden layers] uint64: the word of each layer's name
+
+
+class Rounding(NamedTuple):
+    """The number formats of clients' weights, gradients and momentum. See `train`."""
+
+    forms: np.ndarray  # [C, 2] int64: `digits` and `least` of each client's `NumberFormat`
+    largest: np.ndarray  # [C] float32
+    random: bool  # whether weights and momentum are rounded at random; gradients are never
+    words: np.ndarray  # [C, 2] uint64: each client's key, for that
+
+
+NO_ROUNDING = Rounding(
+    np.empty((0, 2), np.int64), np.empty(0, np.float32), False, np.empty((0, 2), np.uint64)
+)
+_NO_FEATURES = ExtraFeatures(
+    np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_), 0, 0
+)
+_NO_LABELS, _NO_TARGETS = np.empty(0, np.int64), np.empty(0, np.float32)
+_NO_SHIFT = np.empty((0, 0), np.float32)
+
+Some = Callable[[int, int], None]  # trains the clients `first` to `last` (exclusive)
+Spread = Callable[[Some, int], None]  # calls it for ranges that cover all clients
+
+
+def _at_once(some: Some, clients: int) -> None:
+    some(0, clients)
+
+
+def train(
+    plan: Plan,
+    start: np.ndarray,
+    out: np.ndarray,
+    change: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    index: np.ndarray,
+    step_ptr: np.ndarray,
+    client_ptr: np.ndarray,
+    lr: np.ndarray,
+    losses: np.ndarray,
+    *,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    mu: float = 0.0,
+    shift: np.ndarray | None = None,
+    beta: float = 0.0,
+    tau: float = 1.0,
+    generated: ExtraFeatures | None = None,
+    dropout: DropoutKeys | None = None,
+    rounding: Rounding = NO_ROUNDING,
+    spread: Spread = _at_once,
+) -> np.ndarray:
+    """Train C clients by stochastic gradient descent. Returns [C] bool: whether each change can be squared.
+
+    A step of a client: `g = dloss + mu*(w - w_start) + weight_decay*w + shift`, `v = momentum*v + g` (`v = g`
+    in the first step), `w -= lr*v`.
+
+    Args:
+        plan: The model and its loss.
+        start: [C or 1, P] float32, the initial parameters of each client, or of all.
+        out: [C, P] float32, receives the trained parameters.
+        change: [C, P] float32, receives the trained minus the initial parameters.
+        x: [N, D] float32, the samples of all clients.
+        y: [N] int64 labels, or float32 targets for the squared error.
+        index: [T] int64, the rows of x for all steps of all clients, one after another.
+        step_ptr: [S + 1] int64, where each step starts in `index`.
+        client_ptr: [C + 1] int64, where each client starts in `step_ptr`.
+        lr: [C] float32.
+        losses: [C] float64, receives the mean over a client's steps of the loss before each update.
+        momentum: As in torch.
+        weight_decay: As in torch.
+        mu: Weight of the proximal term.
+        shift: [C, P] float32, added to every gradient.
+        beta: Weight of the distillation of the initial model's predictions for all classes but the true one.
+        tau: Temperature of the distillation.
+        generated: Adds to the loss of a step with n samples `g_a` times the mean cross entropy of the last
+            layer's outputs for the features after the first n, and `g_b` times the mean over its samples of
+            KL(softmax of the outputs for the first n features || that for the samples), whose first argument
+            has no gradient.
+        dropout: Needed if the plan has dropout.
+        rounding: Rounds g to the nearest number of a format, and v and w of every step to the nearest or at
+            random. `start` must be rounded already.
+        spread: Runs all clients; disjoint ranges of clients may run in parallel threads.
+    """
+    generated = _NO_FEATURES if generated is None else generated
+    labels, targets = (_NO_LABELS, y) if plan.loss == SQUARED_ERROR else (y, _NO_TARGETS)
+    sound = np.zeros(len(out), np.bool_)
+    clients = Clients(
+        plan.loss, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
+        weight_decay, mu, _NO_SHIFT if shift is None else shift, beta, tau, *generated, *rounding,
+        losses, sound,
+    )  # fmt: skip
+    _check_all(plan, clients, len(y))
+    kernel = _kernel(plan, dropout, len(out))
+
+    def some(first: int, last: int) -> None:
+        if not 0 <= first <= last <= len(out):
+            raise ValueError(f"clients {first} to {last} are not among {len(out)}")
+        bad = kernel(first, last, clients)
+        if bad:
+            raise ValueError(
+                f"step {bad - 1} has no samples, or samples that are not among the {len(x)} of x"
+            )
+
+    spread(some, len(out))
+    return sound
+
+
+def _kernel(plan: Plan, dropout: DropoutKeys | None, clients: int) -> Callable[[int, int, Clients], int]:
+    """The kernel of a plan. Only that one is compiled, or loaded."""
+    if isinstance(plan, DensePlan):
+        from shoal.kernels.mlp_training import mlp_kernel
+
+        return mlp_kernel(plan)
+    from shoal.kernels.conv_training import conv_kernel
+
+    hidden, drops = len(plan.drops), any(drop.rate for drop in plan.drops)
+    if dropout is None and drops:
+        raise ValueError("dropout needs keys")
+    if dropout is None:
+        dropout = DropoutKeys(np.zeros((clients, 2), np.uint64), np.zeros(hidden, np.uint64))
+    _check("words", dropout.words, (clients, 2))
+    _check("names", dropout.names, (hidden,))
+    return conv_kernel(plan, dropout.words, dropout.names)
+
+
+def _check_all(plan: Plan, given: Clients, samples: int) -> None:
+    """Check all shapes: kernels do not check bounds."""
+    clients, steps = len(given.out), len(given.step_ptr) - 1
+    dense = plan.dense if isinstance(plan, ConvPlan) else plan
+    _check("start", given.start, (1 if len(given.start) == 1 else clients, plan.params))
+    _check("out", given.out, (clients, plan.params))
+    _check("change", given.change, (clients, plan.params))
+    _check("x", given.x, (samples, plan.inputs))
+    _check("lr", given.lr, (clients,))
+    _check("losses", given.losses, (clients,))
+    _check("shift", given.shift, (clients, plan.params) if len(given.shift) else (0, 0))
+    _check_pointers("client_ptr", given.client_ptr, clients, steps)
+    _check_pointers("step_ptr", given.step_ptr, steps, len(given.rows))
+    if len(given.feature_ptr):
+        _check("features", given.features, (len(given.classes), dense.sizes[-2]))
+        _check("learned", given.learned, (dense.sizes[-1],))
+        _check_pointers("ptr", given.feature_ptr, steps, len(given.classes))
+    if len(given.forms):
+        _check("forms", given.forms, (clients, 2))
+        _check("largest", given.largest, (clients,))
+        _check("words", given.words, (clients, 2))
+    if (given.beta or len(given.feature_ptr)) and plan.loss != CROSS_ENTROPY:
+        raise ValueError("distillation needs the cross entropy of classes")
+
+
+def _check(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Check one shape."""
+    if array.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
+
+
+def _check_pointers(name: str, pointers: np.ndarray, count: int, end: int) -> None:
+    """Check that pointers mark `count` consecutive ranges within 0 ... `end`."""
+    _check(name, pointers, (count + 1,))
+    if pointers[0] < 0 or pointers[-1] > end or (pointers[1:] < pointers[:-1]).any():
+        raise ValueError(f"{name} must go up from at least 0 to at most {end}, got {pointers}")

@@ -1,0 +1,156 @@
+"""What the training of all kinds of networks has in common: clients, steps, losses and terms.
+
+Every network ends in dense layers, which the loop knows. What comes before them, and how a pass goes through
+all of it, are functions of the kind of network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import boolean, float32, float64, int64, uint64
+
+from shoal.kernels.distillation import agree, follow, make_soften
+from shoal.kernels.formats import NumberFormat
+from shoal.kernels.jit import Flag, Index, given, inner, merged
+from shoal.kernels.layout import Net, Workspace, copy
+from shoal.kernels.losses import batch_loss
+from shoal.kernels.passes import StepRule, forward_layer
+
+# the types of the fields of `Clients`
+CLIENTS = (
+    int64, given(float32, 2), float32[:, ::1], float32[:, ::1],  # loss, start, out, change
+    given(float32, 2), given(int64, 1), given(float32, 1),  # x, labels, targets
+    given(int64, 1), given(int64, 1), given(int64, 1),  # rows, step_ptr, client_ptr
+    given(float32, 1), float64, float64, float64, given(float32, 2),  # lr, momentum, decay, mu, shift
+    float64, float64,  # beta, tau
+    given(float32, 2), given(int64, 1), given(int64, 1), given(boolean, 1),  # features and their classes
+    float64, float64,  # g_a, g_b
+    given(int64, 2), given(float32, 1), boolean, given(uint64, 2),  # forms, largest, random, words
+    float64[::1], boolean[::1],  # losses, sound
+)  # fmt: skip
+
+
+class Clients(NamedTuple):
+    """The arguments of `train`, as kernels take them."""
+
+    loss: Index
+    start: np.ndarray
+    out: np.ndarray
+    change: np.ndarray
+    x: np.ndarray
+    labels: np.ndarray
+    targets: np.ndarray
+    rows: np.ndarray
+    step_ptr: np.ndarray
+    client_ptr: np.ndarray
+    lr: np.ndarray
+    momentum: float
+    weight_decay: float
+    mu: float
+    shift: np.ndarray
+    beta: float
+    tau: float
+    features: np.ndarray
+    classes: np.ndarray
+    feature_ptr: np.ndarray
+    learned: np.ndarray
+    g_a: float
+    g_b: float
+    forms: np.ndarray
+    largest: np.ndarray
+    random: Flag
+    words: np.ndarray
+    losses: np.ndarray
+    sound: np.ndarray
+
+
+@inner
+def largest_batch(clients: Clients, first: Index, last: Index) -> tuple[Index, Index]:
+    """The rows of the largest step, with its features; and 1 + the first invalid step, or 0."""
+    batch, generated = np.int64(1), clients.feature_ptr.size > 0
+    for step in range(clients.client_ptr[first], clients.client_ptr[last]):
+        begin, end = clients.step_ptr[step], clients.step_ptr[step + 1]
+        more = clients.feature_ptr[step + 1] - clients.feature_ptr[step] if generated else np.int64(0)
+        batch = max(batch, end - begin + more)
+        for row in clients.rows[begin:end]:
+            if not 0 <= row < clients.x.shape[0]:
+                return batch, step + 1
+        if begin == end:
+            return batch, step + 1
+    return batch, np.int64(0)
+
+
+def make_loop(
+    begin: Callable[..., None],
+    ahead: Callable[..., None],
+    back: Callable[..., None],
+    end: Callable[..., Flag],
+) -> Callable[..., None]:
+    """The loop for a kind of network, whose layers before the dense ones are its `body`.
+
+    - `begin(body, net, work, client, origin, shift)` loads a client's parameters,
+    - `ahead(body, net, work, x, rows, step)` goes forward, in step -1 without dropout,
+    - `back(body, net, work, n, last, rule, step, origin, shift)` goes backward with the update,
+    - `end(body, net, work, origin, out, change)` takes the result; returns whether it can be squared.
+    """
+    soften = make_soften(ahead)
+
+    @merged
+    def train_clients(c: Clients, first: Index, last: Index, net: Net, work: Workspace, body: Any) -> None:
+        known = np.empty((0, 0), np.float32)
+        for client in range(first, last):
+            origin = c.start[client if c.start.shape[0] > 1 else 0]
+            extra = c.shift[client] if c.shift.shape[0] else origin
+            shifted = c.shift.shape[0] > 0 and np.any(extra)  # a shift of zeros counts as none
+            form, key = NumberFormat(np.int64(0), np.int64(0), np.float32(0)), (np.uint64(0), np.uint64(0))
+            if c.forms.size > 0:
+                form = NumberFormat(c.forms[client, 0], c.forms[client, 1], c.largest[client])
+                key = (c.words[client, 0], c.words[client, 1])
+            numbers = np.float32(c.momentum), np.float32(c.weight_decay), np.float32(c.mu)
+            rule = StepRule(c.lr[client], *numbers, shifted, form, c.random, key)
+            begin(body, net, work, client, origin, extra)
+            start, stop = c.client_ptr[client], c.client_ptr[client + 1]
+            if c.beta != 0.0:
+                rows = c.rows[c.step_ptr[start] : c.step_ptr[stop]]
+                known = soften(body, net, work, c.x, c.labels, rows, c.tau)
+            total = 0.0
+            for step in range(start, stop):
+                rows = c.rows[c.step_ptr[step] : c.step_ptr[step + 1]]
+                ahead(body, net, work, c.x, rows, step - start)
+                total += _losses(c, net, work, rows, known[c.step_ptr[step] - c.step_ptr[start] :])
+                more = _features(c, net, work, rows, step)
+                back(body, net, work, rows.size, rows.size + more, rule, step - start, origin, extra)
+            c.sound[client] = end(body, net, work, origin, c.out[client], c.change[client])
+            c.losses[client] = total / max(stop - start, 1)
+
+    return train_clients
+
+
+@inner
+def _losses(c: Clients, net: Net, work: Workspace, rows: np.ndarray, before: np.ndarray) -> float:
+    """The loss of a step; writes the gradients of the outputs."""
+    top, heads, stride = net.values[-1], net.sizes[-1], net.strides[-1]
+    loss = batch_loss(c.loss, work.values, heads, stride, c.labels, c.targets, rows, work.slopes, top)
+    if c.beta != 0.0:
+        follow(work, top, heads, stride, c.labels, rows, before, c.beta, c.tau)
+    return loss
+
+
+@inner
+def _features(c: Clients, net: Net, work: Workspace, rows: np.ndarray, step: Index) -> Index:
+    """Pass a step's generated features through the last layer, behind its samples; returns how many."""
+    if c.feature_ptr.size == 0:
+        return np.int64(0)
+    at, head = c.feature_ptr[step], net.weights.size - 1
+    more: Index = c.feature_ptr[step + 1] - at
+    for b in range(more):
+        place = net.values[head] + (rows.size + b) * net.strides[head]
+        copy(work.values, place, c.features[at + b], np.int64(0), net.sizes[head])
+    if more:
+        forward_layer(net, work, head, rows.size, more)
+        classes, top = c.classes[at : at + more], net.values[-1]
+        agree(work, top, net.sizes[-1], net.strides[-1], c.labels, rows, classes, c.learned, c.g_a, c.g_b)
+    return more

@@ -1,0 +1,122 @@
+"""LLVM code for vectors of float32, of which the tiles are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+FLOAT, INDEX = ir.FloatType(), ir.IntType(64)
+_LANE = ir.IntType(32)
+
+
+def vector(lanes: int) -> ir.VectorType:
+    """The type of a vector."""
+    return ir.VectorType(FLOAT, lanes)
+
+
+class Loop:
+    """A counted loop with at least one iteration, and vector sums that stay in registers.
+
+    Loops may be nested: the inner one begins with the outer one's `sums`, which then take its own. Pointers
+    of `walks` go ahead by their stride in every iteration. LLVM is told not to unroll the loop: for strides
+    that it does not know it gives each access a register of its own, and runs out of them.
+    """
+
+    def __init__(
+        self,
+        builder: ir.IRBuilder,
+        end: ir.Value,
+        step: int,
+        begin: Sequence[ir.Value],
+        walks: Sequence[tuple[ir.Value, ir.Value]] = (),
+    ) -> None:
+        self._builder, self._end, self._step = builder, end, step
+        self._before, self._body = builder.block, builder.append_basic_block("tile")
+        builder.branch(self._body)
+        builder.position_at_end(self._body)
+        self.at = self._phi(INDEX(0))
+        self._phis, self._strides = [self._phi(value) for value in begin], [stride for _, stride in walks]
+        self.sums: list[ir.Value] = list(self._phis)
+        self.walks = [self._phi(pointer) for pointer, _ in walks]
+
+    def _phi(self, first: ir.Value) -> ir.PhiInstr:
+        phi = self._builder.phi(first.type)
+        phi.add_incoming(first, self._before)
+        return phi
+
+    def __enter__(self) -> Loop:
+        return self
+
+    def add(self, which: int, left: ir.Value, right: ir.Value) -> None:
+        """Add a product to a sum."""
+        self.sums[which] = fma(self._builder, left, right, self.sums[which])
+
+    def __exit__(self, *_: object) -> None:
+        builder = self._builder
+        following = builder.add(self.at, INDEX(self._step))
+        ahead = [builder.gep(walk, [stride]) for walk, stride in zip(self.walks, self._strides, strict=True)]
+        phis = [self.at, *self._phis, *self.walks]
+        for phi, value in zip(phis, [following, *self.sums, *ahead], strict=True):
+            phi.add_incoming(value, builder.block)
+        after = builder.append_basic_block("after")
+        branch = builder.cbranch(builder.icmp_signed("<", following, self._end), self._body, after)
+        branch.set_metadata("llvm.loop", _as_it_is(builder.module))
+        builder.position_at_end(after)
+
+
+def _as_it_is(module: ir.Module) -> ir.MDValue:
+    """What tells LLVM not to unroll a loop: a node whose first operand is itself, as it wants it."""
+    never = module.add_metadata(["llvm.loop.unroll.disable"])
+    node = module.add_metadata([never, INDEX(len(module.metadata))])  # a number, so that no two are the same
+    node.operands = (node, never)
+    return node
+
+
+def zeros(count: int, lanes: int) -> list[ir.Value]:
+    """Sums to begin with."""
+    return [ir.Constant(vector(lanes), None)] * count
+
+
+def start(context: Any, builder: ir.IRBuilder, signature: Any, args: Any, at: int) -> ir.Value:
+    """A pointer to the start of the array argument `at`, plus the offset that follows it."""
+    array = context.make_array(signature.args[at])(context, builder, args[at])
+    return builder.gep(array.data, [args[at + 1]])
+
+
+def load(builder: ir.IRBuilder, place: ir.Value, lanes: int) -> ir.Value:
+    """The vector at a place, which need not be aligned."""
+    return builder.load(builder.bitcast(place, vector(lanes).as_pointer()), align=4)
+
+
+def store(builder: ir.IRBuilder, value: ir.Value, place: ir.Value) -> None:
+    """Write a vector."""
+    builder.store(value, builder.bitcast(place, value.type.as_pointer()), align=4)
+
+
+def shuffle(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
+    """The chosen lanes of two vectors, counted through both."""
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_LANE, len(lanes)), lanes))
+
+
+def spread(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
+    """The same number in every lane."""
+    nothing = ir.Constant(vector(lanes), ir.Undefined)
+    return shuffle(builder, builder.insert_element(nothing, value, _LANE(0)), nothing, [0] * lanes)
+
+
+def fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    """a * b + c, rounded once."""
+    kind, module = a.type, builder.module
+    name = f"llvm.fma.v{kind.count}f32"
+    function = module.globals.get(name) or ir.Function(module, ir.FunctionType(kind, [kind] * 3), name)
+    return builder.call(function, [a, b, c])
+
+
+def first_lanes(builder: ir.IRBuilder, count: ir.Value, lanes: int) -> ir.Value:
+    """Of each lane whether it is one of the first `count`."""
+    numbers = ir.VectorType(INDEX, lanes)
+    given = builder.insert_element(ir.Constant(numbers, ir.Undefined), count, _LANE(0))
+    given = shuffle(builder, given, ir.Constant(numbers, ir.Undefined), [0] * lanes)
+    return builder.icmp_signed("<", ir.Constant(numbers, list(range(lanes))), given)

@@ -1,0 +1,30 @@
+"""What a model says, without training it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from shoal.core.task import Task
+from shoal.core.types import Weights
+from shoal.kernels.plan import ConvPlan
+from shoal.solver.compiled_sgd import LARGEST, parameter_vector
+
+CHUNK = 1000  # samples per forward pass
+
+
+def outputs_of(task: Task, weights: Weights, x: Tensor, rows: Tensor | None = None) -> Tensor:
+    """[n, heads]: the model's outputs for all samples, or for some rows of them.
+
+    A convolutional model that the kernels train is also evaluated by them: for small ones that is faster.
+    """
+    rows = torch.arange(len(x)) if rows is None else rows
+    if isinstance(task.plan, ConvPlan) and task.plan.params <= LARGEST[ConvPlan]:
+        from shoal.kernels.conv_outputs import conv_outputs  # compiled only where it is needed
+
+        params = parameter_vector(weights.params, task)
+        if params.dtype == x.dtype == torch.float32:
+            found = conv_outputs(task.plan, params.numpy(), x.reshape(len(x), -1).numpy(), rows.numpy())
+            return torch.from_numpy(found)
+    with torch.no_grad():
+        return torch.cat([task.forward(weights, x[piece])[0] for piece in torch.split(rows, CHUNK)])
