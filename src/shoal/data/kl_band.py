@@ -16,6 +16,7 @@ from shoal.core.data import Dataset, Partition, Shards
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.data.partition_steps import at_least, class_sizes, labels_of
+from shoal.data.shards import check_client
 
 BETA = 0.3
 DRAWS = 10_000  # of a mix, before the band counts as one that cannot be met
@@ -66,6 +67,7 @@ class BandShards(Shards):
 
     def count(self, client: int) -> int:
         """See `Shards`."""
+        check_client(client, len(self))
         return self._band.samples
 
     def counts(self, clients: Sequence[int]) -> list[int]:
@@ -88,6 +90,7 @@ class BandShards(Shards):
 
     def indices(self, client: int) -> np.ndarray:
         """See `Shards`. A class with too few samples is gone through again."""
+        check_client(client, len(self))
         rng = self._key.fold("rows", client).numpy()
         wanted = rng.multinomial(self._band.samples, self.mix(client))
         picked = [np.resize(rng.permutation(rows), n) for rows, n in zip(self._rows, wanted, strict=True)]

@@ -34,12 +34,12 @@ class DealtShards(Shards):
 
     def indices(self, client: int) -> np.ndarray:
         """[count] int64, a view of `order`."""
-        _check(client, len(self))
+        check_client(client, len(self))
         return self.order[self.offsets[client] : self.offsets[client + 1]]
 
     def count(self, client: int) -> int:
         """The number of samples that `client` holds."""
-        _check(client, len(self))
+        check_client(client, len(self))
         return int(self.offsets[client + 1] - self.offsets[client])
 
     def counts(self, clients: Sequence[int]) -> list[int]:
@@ -73,7 +73,7 @@ class DrawnShards(Shards):
 
     def indices(self, client: int) -> np.ndarray:
         """[samples] int64, the same in every call."""
-        _check(client, self.clients)
+        check_client(client, self.clients)
         drawn: np.ndarray = integers(self.key.fold(int(client)).array[None], self.rows, self.samples)[0]
         return drawn
 
@@ -85,7 +85,7 @@ class DrawnShards(Shards):
 
     def count(self, client: int) -> int:
         """`samples`, for every client."""
-        _check(client, self.clients)
+        check_client(client, self.clients)
         return self.samples
 
     def counts(self, clients: Sequence[int]) -> list[int]:
@@ -110,6 +110,7 @@ def label_matrix(dataset: Dataset, shards: Shards, clients: Sequence[int]) -> np
     return counts
 
 
-def _check(client: int, clients: int) -> None:
+def check_client(client: int, clients: int) -> None:
+    """Raise `IndexError` for the id of nobody."""
     if not 0 <= client < clients:
         raise IndexError(f"there is no client {client}; ids are 0 to {clients - 1}")
