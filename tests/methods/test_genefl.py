@@ -1,14 +1,18 @@
 """GENE-FL: what travels, what is averaged, and settings that equal other methods to the bit."""
 
 import math
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
-from toy import KEY, play, same, setup, spec
+from toy import KEY, play, same, setup, spec, table
 
 import shoal
+from shoal.core.data import Partition
 from shoal.core.errors import SpecError
 from shoal.core.types import Cohort, Context, ModelUpdate, Moment, Reply, Weights
+from shoal.data.shards import DealtShards
 from shoal.methods.gene import Gene, GeneMemory, some_layers
 
 LAYERS = 4  # of the toy's model: two weights, two biases
@@ -223,3 +227,31 @@ def test_a_gene_must_fit_the_model():
         setup(gene_fl(gamma=9))
     with pytest.raises(SpecError, match=r"no room for any layer of this model; the smallest takes 0\.022"):
         setup(gene_fl(budget=0.001))
+
+
+@dataclass(frozen=True)
+class Uneven(Partition):
+    """Client 6 holds nothing, client 7 one class."""
+
+    def split(self, dataset, key):
+        owner = np.arange(len(dataset.y_train)) % 6
+        owner[dataset.y_train.numpy() == 3] = 7
+        return DealtShards.by_owner(owner, 8, key)
+
+
+def test_newcomers_without_samples_or_with_one_class():
+    arrivals = {"name": "list", "join": [{"round": 3, "clients": "6-7"}]}
+    changes = {"partition": Uneven(), "arrivals": arrivals, "selector": "all", "evaluate": {"every": 1}}
+    result = shoal.run(table(gene_fl(gamma=2), rounds=4, **changes))
+    third, last = result.records[2:]
+    assert {(entry["client"], entry["reason"]) for entry in third["rejected"]} == {
+        (6, "it holds no samples to make a profile from"),
+        (6, "it holds no samples"),
+    }
+    assert third["clusters"] == {7: 0}
+    assert third["layers"] == {
+        "0.bias": 7,
+        "3.bias": 6,
+    }  # in its first round client 7 has no classifier of theirs
+    assert last["layers"] == {"0.bias": 7, "3.bias": 7}
+    assert last["newcomers"]["clients"] == 1
