@@ -23,16 +23,12 @@ ROUNDS_SINCE = Axis("Rounds since they came")
 def client_curve(result: Result) -> dict[str, Any]:
     """The summary; by evaluated round the mean accuracy (%) of the clients' models; what was uploaded.
 
-    Also the first message to a newcomer in MiB, if any came: that of the round in which most were new.
+    Also the first message to a newcomer in MiB, if any came: of the first round that had newcomers only.
     """
     evaluated = [r for r in result.records if r.get("mean_client_accuracy") is not None]
-    seen: set[int] = set()
-    start = None
-    for record in result.records:
-        new = set(record["cohort"]) - seen
-        if record["round"] > 1 and len(new) == len(record["cohort"]) and new and start is None:
-            start = record["bytes_down"] / len(new) / MIB
-        seen |= new
+    known = result.setup.federation.engine.clients(0)
+    new = [r for r in result.records if r["cohort"] and not any(c in known for c in r["cohort"])]
+    start = new[0]["bytes_down"] / len(new[0]["cohort"]) / MIB if new else None
     return {
         **result.summary,
         "rounds": [record["round"] for record in evaluated],
