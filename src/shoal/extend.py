@@ -8,6 +8,7 @@ from shoal.core.arrivals import Arrivals
 from shoal.core.attack import Attack, Knows, altered, in_unison, target, with_target
 from shoal.core.codec import Codec, Packet
 from shoal.core.data import Batch, Data, Dataset, Partition, Shards
+from shoal.core.devices import Crowd, Devices, DeviceTable
 from shoal.core.errors import DeclinedError, SpecError
 from shoal.core.gate import Like, Some
 from shoal.core.key import Key
@@ -49,10 +50,13 @@ __all__ = [
     "Cohort",
     "Context",
     "Course",
+    "Crowd",
     "Data",
     "Dataset",
     "Decision",
     "DeclinedError",
+    "DeviceTable",
+    "Devices",
     "FedAvg",
     "Gather",
     "Key",

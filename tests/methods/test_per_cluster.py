@@ -8,7 +8,8 @@ import shoal
 from shoal.core.errors import SpecError
 from shoal.core.types import Cohort, Moment
 from shoal.methods import METHODS
-from shoal.methods.per_cluster import PerCluster, merged
+from shoal.methods.per_cluster import PerCluster
+from shoal.parts.cluster_metrics import merged
 from shoal.runs.build import build
 from shoal.spec import dump_spec, from_table, to_table
 
@@ -115,6 +116,25 @@ def test_a_cohort_without_members_of_a_cluster_leaves_it_alone():
     state, metrics = method.finish(made.federation.task, progress.state, acc, Moment(1, 0, True, KEY))
     assert same(state.inner, progress.state.inner)
     assert metrics == {}
+
+
+def test_chains_of_different_clusters_are_different_chains():
+    """Each cluster plans with the reports of its own members, and the clock keeps their chains apart."""
+    result = shoal.run(table(wrapped("situa_cq", 2), selector="all", rounds=2))
+    record = result.records[1]
+    lines = record["timeline"]
+    assert record["virtual_seconds"] == pytest.approx(max(_end(line) for line in lines))
+    chains = {}
+    for line in lines:
+        chains.setdefault(line["chain"], []).append(line["client"])
+    homes = result.progress.state.clusters.homes
+    assert all(len({homes[client] for client in members}) == 1 for members in chains.values())
+    assert len(chains) == len(record["formats"]) == len(record["cluster_seconds"])
+    assert len(set(record["cluster_seconds"])) > 1  # they know how fast clients are
+
+
+def _end(line):
+    return line["start"] + line["down"] + line["compute"] + line["up"]
 
 
 def test_metrics_of_clusters_are_merged():

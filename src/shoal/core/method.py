@@ -49,7 +49,11 @@ class Method(ABC):
     """One federated algorithm: server and client."""
 
     selector: ClassVar[str] = ""  # the selector that it needs, used if the spec names none
-    asks_report: ClassVar[bool] = False  # whether clients report their speed and rates in every round
+
+    @property
+    def asks_report(self) -> bool:
+        """Whether clients report their speed and rates in every round."""
+        return False
 
     def check(self, task: Task, axes: Axes) -> None:  # noqa: B027  # most methods suit every run
         """Raise `SpecError` if the method cannot work in this run; warn if one of its assumptions fails.
@@ -195,7 +199,11 @@ class Recipe(ABC):
     """A method that is defined as another method with some of its slots filled."""
 
     selector: ClassVar[str] = ""  # see `Method`
-    asks_report: ClassVar[bool] = False  # see `Method`
+
+    @property
+    def asks_report(self) -> bool:
+        """See `Method`."""
+        return self.method().asks_report
 
     @abstractmethod
     def method(self) -> Method:

@@ -23,7 +23,8 @@ Departures: where the paper contradicts itself or leaves something open,
   are sent (`budget`). Its "performance-based" decrease has no rule: with `adaptive`, a cluster begins with
   all layers and drops one per round as long as its clients' training loss stays within `tolerance` of the
   best so far.
-- Newcomers get the learnGene without the classifier (`head`), and in their first round send none of the
+- Newcomers get the learnGene without the classifier (`head`), have the weights that everybody began with in
+  the other layers, so that these can still be averaged, and in their first round send none of the
   layers that they were not sent.
 """
 

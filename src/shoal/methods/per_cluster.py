@@ -49,6 +49,7 @@ from shoal.core.types import (
     message_for,
 )
 from shoal.methods.fedavg import FedAvg
+from shoal.parts.cluster_metrics import merged
 from shoal.parts.clusters import Clusters, Rule
 from shoal.parts.signature import signature
 
@@ -127,13 +128,21 @@ class PerCluster(Method):
     def legs(self, state: ClusterStates, cohort: Cohort, moment: Moment) -> tuple[Cohort, ...]:
         """See `Method`. In a leg are the members of all clusters that have so many."""
         parts = [
-            self._method.legs(state.inner[k], cohort.take(positions), moment)
+            tuple(
+                _renumbered(leg, k, self.clusters)
+                for leg in self._method.legs(state.inner[k], cohort.take(positions), moment)
+            )
             for k, positions in _parted(state.clusters, cohort).items()
         ]
         if all(len(part) == 1 and not part[0].settings.keys() - cohort.settings for part in parts):
             return (cohort,)
         most = max((len(part) for part in parts), default=1)
         return tuple(_joint([part[leg] for part in parts if leg < len(part)]) for leg in range(most))
+
+    def planned(self, state: ClusterStates, cohort: Cohort, moment: Moment) -> Metrics:
+        """See `Method`."""
+        parts = _parted(state.clusters, cohort).items()
+        return merged([self._method.planned(state.inner[k], cohort.take(own), moment) for k, own in parts])
 
     def dispatch(self, task: Task, state: ClusterStates, cohort: Cohort, moment: Moment) -> Tree:
         """See `Method`."""
@@ -218,6 +227,11 @@ class PerCluster(Method):
         return self._method
 
     @property
+    def asks_report(self) -> bool:
+        """See `Method`."""
+        return self._method.asks_report
+
+    @property
     def batching(self) -> Batching | None:
         """See `Method`."""
         return self._method.batching
@@ -254,6 +268,14 @@ def _parted(clusters: Clusters, cohort: Cohort) -> dict[int, list[int]]:
     return parts
 
 
+def _renumbered(leg: Cohort, cluster: int, clusters: int) -> Cohort:
+    """With numbers of chains that no other cluster uses."""
+    if "chain" not in leg.settings:
+        return leg
+    chains = tuple(chain * clusters + cluster for chain in leg.settings["chain"])
+    return leg._replace(settings={**leg.settings, "chain": chains})
+
+
 def _joint(parts: Sequence[Cohort]) -> Cohort:
     """The members of several clusters as one cohort; a setting that a cluster lacks is None."""
     names = {name for part in parts for name in part.settings}
@@ -262,21 +284,3 @@ def _joint(parts: Sequence[Cohort]) -> Cohort:
         for name in sorted(names)
     }
     return Cohort(tuple(c for part in parts for c in part.ids), settings, parts[0].population)
-
-
-def merged(metrics: Sequence[Metrics]) -> dict[str, Any]:
-    """The metrics of several clusters: means of numbers; tables in one, added where they overlap."""
-    found: dict[str, Any] = {}
-    for name in dict.fromkeys(name for one in metrics for name in one):
-        values = [one[name] for one in metrics if name in one]
-        if all(isinstance(value, Mapping) for value in values):
-            table: dict[Any, Any] = {}
-            for value in values:
-                for key, entry in value.items():
-                    table[key] = table[key] + entry if key in table else entry
-            found[name] = table
-        elif all(isinstance(value, int | float) for value in values):
-            found[name] = sum(values) / len(values)
-        else:
-            found[name] = values if len(values) > 1 else values[0]
-    return found

@@ -40,7 +40,7 @@ from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Course, Start
+from shoal.core.training import Course, Start, check_training
 from shoal.core.types import (
     Cohort,
     Context,
@@ -109,7 +109,11 @@ class SituaCQ(AveragingMethod):
     server: ServerOptimizer = field(default_factory=ServerSgd)
 
     selector: ClassVar[str] = "all"
-    asks_report: ClassVar[bool] = True
+
+    @property
+    def asks_report(self) -> bool:
+        """See `Method`."""
+        return True
 
     def __post_init__(self) -> None:
         values = self.settled
@@ -134,7 +138,8 @@ class SituaCQ(AveragingMethod):
 
     def check(self, task: Task, axes: Axes) -> None:
         """See `Method`."""
-        AveragingMethod.check(self, task, axes)
+        check_training(self.local, self.terms, task)
+        self.averaging.check(task, axes)
         if not task.classes:
             raise SpecError("situa_cq clusters clients by their labels; a regression has none")
 
