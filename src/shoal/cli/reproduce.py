@@ -24,6 +24,12 @@ def reproduce(
             metavar="quick|machine|paper", help="How large: a first look, an hour, or the paper's size."
         ),
     ] = "quick",
+    only: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help='Only the columns with this text in their names, such as "beta = 0.1".'
+        ),
+    ] = "",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -47,10 +53,10 @@ def reproduce(
             raise SpecError("--out needs the name of an experiment; `shoal reproduce` lists them")
         _list(json)
         return
-    chosen(name, scale, EXPERIMENTS)
+    chosen(name, scale, EXPERIMENTS, only)
     folder = out or Path("runs") / f"{name}-{scale}"
     with interruptible("the same command continues where it stopped"):
-        done = perform(name, scale, folder, EXPERIMENTS)
+        done = perform(name, scale, folder, EXPERIMENTS, only)
     if done.kept and not done.fresh:
         stderr().print(f"All runs were in {folder} already; choose another --out to run them again")
     if json:

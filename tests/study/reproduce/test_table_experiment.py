@@ -119,6 +119,14 @@ def test_the_runs_are_rows_by_columns_by_seeds(described):
     assert jobs[4].measure is summary_and_curve
 
 
+def test_columns_can_be_chosen(described):
+    chosen = described().scales["quick"].of_columns("= 3")
+    assert list(chosen.grid.columns) == ["K = 3"]
+    assert chosen(answers).tables[0].columns == ["K = 3"]
+    with pytest.raises(SpecError, match="no column has 'K=3' in its name; there are: K = 2; K = 3"):
+        described().scales["quick"].of_columns("K=3")
+
+
 def test_ours_stand_beside_the_papers(described):
     findings = described().scales["quick"](answers)
     accuracy, ahead, cost = findings.tables

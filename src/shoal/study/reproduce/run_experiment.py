@@ -9,6 +9,7 @@ report.html, *.png
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from shoal.runs.runner import environment
 from shoal.study.jobs import Job, kept_answers, run_with_progress
 from shoal.study.reproduce.experiment import SCALES, Experiment, Findings, RunJobs
 from shoal.study.reproduce.page import page
+from shoal.study.reproduce.table_experiment import TableExperiment
 
 EXPERIMENT, RESULT, RUNS = "experiment.json", "result.json", "runs"
 
@@ -37,21 +39,29 @@ class Reproduction(NamedTuple):
     kept: int  # how many were in the folder already
 
 
-def chosen(name: str, scale: str, catalogue: Mapping[str, Experiment]) -> Callable[[RunJobs], Findings]:
-    """The function of that experiment at that scale."""
+def chosen(
+    name: str, scale: str, catalogue: Mapping[str, Experiment], only: str = ""
+) -> Callable[[RunJobs], Findings]:
+    """The function of that experiment at that scale, of all columns or of those with `only` in their name."""
     if name not in catalogue:
         raise unknown(name, name, catalogue, "experiment")
     if scale not in SCALES:
         raise SpecError(f"--scale must be one of {', '.join(SCALES)}; got {scale!r}")
-    has: Mapping[str, Callable[[RunJobs], Findings]] = catalogue[name].scales  # type: ignore[assignment]
+    has: Mapping[str, Any] = catalogue[name].scales  # type: ignore[assignment]
     if scale not in has:
         raise SpecError(f"{name} has no scale {scale}; it has: {', '.join(has)}")
-    return has[scale]
+    if not only:
+        return has[scale]  # type: ignore[no-any-return]
+    if not isinstance(has[scale], TableExperiment):
+        raise SpecError(f"--only chooses columns of a table, and {name} is none")
+    return has[scale].of_columns(only)
 
 
-def perform(name: str, scale: str, out: Path, catalogue: Mapping[str, Experiment]) -> Reproduction:
+def perform(
+    name: str, scale: str, out: Path, catalogue: Mapping[str, Experiment], only: str = ""
+) -> Reproduction:
     """Run what of the experiment is missing in `out`, and write its result there."""
-    function = chosen(name, scale, catalogue)
+    function = chosen(name, scale, catalogue, only)
     folder = ExperimentFolder(name, scale, out)
     findings = function(folder.run_jobs)
     result = {
@@ -61,7 +71,18 @@ def perform(name: str, scale: str, out: Path, catalogue: Mapping[str, Experiment
         "seconds": folder.seconds,
         "notes": findings.notes,
         "pictures": [f"{picture.name}.png" for picture in findings.pictures],
-        "command": f"shoal reproduce {name} --scale {scale} --out {out}",
+        "command": shlex.join(
+            [
+                "shoal",
+                "reproduce",
+                name,
+                "--scale",
+                scale,
+                *(["--only", only] if only else []),
+                "--out",
+                str(out),
+            ]
+        ),
         "version": version("shoal"),
         "environment": f"{environment()}, {cores()} processors",
     }

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal.core.errors import SpecError
 from shoal.runs.runner import Result
 from shoal.study.reproduce.datafile import DataFile, PaperNumbers, ScaleSpec, TableSpec, Value, load
 from shoal.study.reproduce.experiment import (
@@ -139,6 +140,13 @@ class TableExperiment:
     file: DataFile
     scale: ScaleSpec
     analyse: Analyse
+
+    def of_columns(self, text: str) -> TableExperiment:
+        """The same experiment, of the columns with this text in their names."""
+        columns = {label: line for label, line in self.grid.columns.items() if text in label}
+        if not columns:
+            raise SpecError(f"no column has {text!r} in its name; there are: {'; '.join(self.grid.columns)}")
+        return replace(self, grid=replace(self.grid, columns=columns))
 
     def __call__(self, run_jobs: RunJobs) -> Findings:
         """Run all jobs, and set our numbers beside the paper's."""
