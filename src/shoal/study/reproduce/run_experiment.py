@@ -50,11 +50,12 @@ def chosen(
     has: Mapping[str, Any] = catalogue[name].scales  # type: ignore[assignment]
     if scale not in has:
         raise SpecError(f"{name} has no scale {scale}; it has: {', '.join(has)}")
+    found: Callable[[RunJobs], Findings] = has[scale]
     if not only:
-        return has[scale]  # type: ignore[no-any-return]
-    if not isinstance(has[scale], TableExperiment):
+        return found
+    if not isinstance(found, TableExperiment):
         raise SpecError(f"--only chooses columns of a table, and {name} is none")
-    return has[scale].of_columns(only)
+    return found.of_columns(only)
 
 
 def perform(
