@@ -198,3 +198,9 @@ def test_a_regression_has_no_labels():
             task={"dataset": "toy:line", "model": "linear"},
             partition={"kind": "iid", "clients": 8},
         )
+
+
+def test_no_member_of_a_chain_can_be_spared():
+    tables = table(ONE_CHAIN, devices={"name": "tiers"}, faults={"over_select": 1.5})
+    with pytest.raises(SpecError, match="every member of a chain, and faults.over_select drops some"):
+        shoal.run(tables)
