@@ -207,7 +207,7 @@ def test_ctrl_c_ends_a_run_without_losing_it(tmp_path):
     (tmp_path / "toy.toml").write_text(tomli_w.dumps(tables))
     code = "from shoal.cli import main; main()"
     command = [sys.executable, "-c", code, "run", "toy.toml", "--out", "here"]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
         command,
         cwd=tmp_path,

@@ -96,20 +96,42 @@ def test_what_is_no_run_cannot_be_resumed(tmp_path):
         shoal.resume(tmp_path)
 
 
-@pytest.mark.parametrize("every", [1, 2, 0])
-def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, every):
-    """SIGKILL after the fifth round, in another process; then resume in this one."""
-    tables = table("scaffold", rounds=8, evaluate={"every": 1}, checkpoint={"every": every})
-    (tmp_path / "spec.toml").write_text(tomli_w.dumps(tables))
-    code = """
+AFTER_ROUND_5 = """
 import os, shoal, signal, sys
 def watcher(record):
     if record["round"] == 5:
         os.kill(os.getpid(), signal.SIGKILL)
 shoal.run(sys.argv[1], sys.argv[2], watcher)
 """
+INSIDE_A_CHAIN = """
+import os, shoal, signal, sys
+from shoal.methods.situa_cq import SituaCQ
+finish = SituaCQ.finish
+def dying(self, task, state, acc, moment):
+    if (moment.round, moment.leg) == (5, 1) and not moment.last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return finish(self, task, state, acc, moment)
+SituaCQ.finish = dying
+shoal.run(sys.argv[1], sys.argv[2])
+"""
+CHAINS = {"name": "situa_cq", "theta_d": 0.05, "theta_k": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("code", "method", "every"),
+    [
+        (AFTER_ROUND_5, "scaffold", 1),
+        (AFTER_ROUND_5, "scaffold", 2),
+        (AFTER_ROUND_5, "scaffold", 0),
+        (INSIDE_A_CHAIN, CHAINS, 2),
+    ],
+)
+def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, code, method, every):
+    """SIGKILL after five rounds, in another process; then resume in this one."""
+    tables = table(method, rounds=8, evaluate={"every": 1}, checkpoint={"every": every})
+    (tmp_path / "spec.toml").write_text(tomli_w.dumps(tables))
     out = tmp_path / "run"
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code, tmp_path / "spec.toml", out]
     assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
     assert len(lines(out)) == 5
