@@ -35,7 +35,8 @@ from shoal.core.method import Method, Recipe
 from shoal.core.privacy import Privacy
 from shoal.core.selector import Selector
 from shoal.core.task import LossName
-from shoal.data.partitions import Dirichlet
+from shoal.data import OWN
+from shoal.data.partitions import Dirichlet, Natural
 from shoal.devices.tiers import TierDevices
 from shoal.methods.fedavg import FedAvg
 from shoal.run_settings import Checkpoint, EngineSpec, Evaluate, Faults, Seeds
@@ -110,7 +111,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         if cast(Any, self.selector) is None:
-            object.__setattr__(self, "selector", SELECTORS[self.method.selector or "uniform"]())
+            usual = "all" if isinstance(self.partition, Natural) else "uniform"
+            object.__setattr__(self, "selector", SELECTORS[self.method.selector or usual]())
         if self.devices is None and (self.method.asks_report or self.selector.asks_report):
             object.__setattr__(self, "devices", TierDevices())
         if self.seed < 0:
@@ -156,6 +158,8 @@ def from_table(table: Mapping[str, Any]) -> Spec:
                 catalogue = CATALOGUES.get(argument.type)
                 value = {**tagged(default, CATALOGUES), **(catalogue.named(value) if catalogue else value)}
             values[name] = convert(value, argument.type, name, CATALOGUES)
+    if "partition" not in table and "task" in values and values["task"].dataset in OWN:
+        values["partition"] = Natural()  # data of one's own come from sites
     return Spec(**values)
 
 

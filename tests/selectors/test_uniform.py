@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from toy import KEY
 
+import shoal
 from shoal import SpecError
 from shoal.core.types import Moment
 from shoal.selectors.uniform import All, Uniform
@@ -51,3 +52,11 @@ def test_bad_values_are_refused(options, message):
 def test_a_cohort_larger_than_the_population():
     with pytest.raises(SpecError, match="count = 12 is more than the population of 10"):
         Uniform(count=12).check(10)
+
+
+def test_small_populations_take_part_whole_unless_a_size_is_given():
+    assert Uniform().sized(20) == Uniform(fraction=1.0)
+    assert Uniform().sized(21) == Uniform()
+    assert Uniform(count=2).sized(4) == Uniform(count=2)
+    few = {"partition": {"kind": "iid", "clients": 4}, "task": {"dataset": "toy:blobs", "model": "toy:net"}}
+    assert shoal.run({"rounds": 1, **few}).records[0]["cohort"] == [0, 1, 2, 3]

@@ -30,6 +30,7 @@ class Dataset:
     groups_train: np.ndarray | None = None  # [n] int64: the natural client of each sample, numbered from 0
     groups_test: np.ndarray | None = None
     group_names: Sequence[str] = ()
+    class_names: Sequence[str] = ()  # what the labels 0, 1, ... stand for, if they have names
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,6 +58,8 @@ class Dataset:
 
 class Shards(ABC):
     """Which training samples each client holds. Lazy: reading one client does not touch the others."""
+
+    names: Sequence[str] = ()  # of the clients, if they have names
 
     @abstractmethod
     def __len__(self) -> int:

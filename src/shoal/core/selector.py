@@ -53,5 +53,9 @@ class Selector(ABC):
         """The state after an accepted reply, which took so many virtual seconds; 0 without [devices]."""
         return state
 
+    def sized(self, population: int) -> Selector:
+        """The selector for a population of this size, where it depends on it and no size is given."""
+        return self
+
     def check(self, population: int) -> None:  # noqa: B027  # most selectors fit every population
         """Raise `SpecError` if the selector cannot work with a population of this size."""

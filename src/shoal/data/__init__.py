@@ -8,6 +8,7 @@ from shoal.core.data import Dataset
 from shoal.data.bundled import boston, digits, mnist5k
 from shoal.data.hospitals import heart_disease
 from shoal.data.images import cifar10, cifar100, emnist, fashion_mnist, mnist, svhn
+from shoal.data.own import OWN
 from shoal.data.partitions import PARTITIONS
 from shoal.data.shards import label_matrix
 
@@ -22,6 +23,7 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
     "cifar100": cifar100,
     "svhn": svhn,
     "heart_disease": heart_disease,
+    **OWN,
 }
 
-__all__ = ["DATASETS", "PARTITIONS", "label_matrix"]
+__all__ = ["DATASETS", "OWN", "PARTITIONS", "label_matrix"]

@@ -154,14 +154,14 @@ class Natural(Partition):
         if groups is None:
             raise SpecError(
                 f"{dataset.name} has no natural clients; use another kind of partition, or a data set that "
-                f"has them: heart_disease"
+                f"has them: heart_disease, or your own with one file a site or task.site"
             )
         sizes = np.bincount(groups, minlength=len(dataset.group_names))
         if not sizes.all():
             raise SpecError(
                 f"group {sizes.argmin()} of {dataset.name} has no training samples; number groups 0, 1, ..."
             )
-        return DealtShards.by_owner(groups, len(sizes), key.fold("order"))
+        return DealtShards.by_owner(groups, len(sizes), key.fold("order"), dataset.group_names)
 
 
 @dataclass(frozen=True)

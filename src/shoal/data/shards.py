@@ -20,14 +20,15 @@ class DealtShards(Shards):
 
     order: np.ndarray  # [n] int64: the rows of client 0, then those of client 1, ...
     offsets: np.ndarray  # [clients + 1] int64
+    names: Sequence[str] = ()
 
     @classmethod
-    def by_owner(cls, owner: np.ndarray, clients: int, key: Key) -> DealtShards:
+    def by_owner(cls, owner: np.ndarray, clients: int, key: Key, names: Sequence[str] = ()) -> DealtShards:
         """From the client of each sample. The rows of a client are in random order, not sorted by class."""
         rows = key.numpy().permutation(len(owner))
         offsets = np.zeros(clients + 1, np.int64)
         np.cumsum(np.bincount(owner, minlength=clients), out=offsets[1:])
-        return cls(rows[np.argsort(owner[rows], kind="stable")], offsets)
+        return cls(rows[np.argsort(owner[rows], kind="stable")], offsets, names)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.report.charts import fairness_chart, histogram_chart, line_chart, metric_chart, metrics_chart
+from shoal.report.client_table import client_table, client_tracks
 from shoal.report.page_parts import (
     Badge,
     Gallery,
@@ -44,7 +45,7 @@ from shoal.report.timeline import MOST_ROWS, bits_chart, gantt_chart
 
 _MOST = 20  # rows of a table, and charts of a method's own metrics
 # numbers of the summary that stand elsewhere on the page
-_TOLD = frozenset({"method", "dataset", "model", "seed", "rounds", "rejected", *COLUMNS})
+_TOLD = frozenset({"method", "dataset", "model", "seed", "rounds", "rejected", "personalised", *COLUMNS})
 
 _NAMES = {
     "weights_sha256": "SHA-256 of the weights",
@@ -79,6 +80,7 @@ def single_page(run: RunView, title: str) -> str:
         tiles=_tiles(run),
         learning=_learning(run),
         clients=_clients(run),
+        client_table=client_table(run),
         arrivals=_arrivals(run),
         devices=_devices(run),
         own=gallery([_own_sketch(run, name) for name in own_metrics([run])[:_MOST]]),
@@ -99,7 +101,7 @@ def _tiles(run: RunView) -> list[Tile]:
     more = f"simulated: {human_seconds(virtual)}" if virtual else ""
     if not more and seconds:
         more = f"{human_seconds(seconds / rounds)} a round"
-    return [*_quality(run), *costs, Tile("Time", human_seconds(seconds), more)]
+    return [*_quality(run), *costs, Tile("Training time", human_seconds(seconds), more)]
 
 
 def _quality(run: RunView) -> list[Tile]:
@@ -117,14 +119,16 @@ def _quality(run: RunView) -> list[Tile]:
     where = f" at round {-at}" if most is not None and most == highest else ""
     mean = _known(run, "mean_client_accuracy", "mean_client_accuracy")
     worst = _known(run, "worst_client_accuracy", "worst_client_accuracy")
+    own = bool(run.summary.get("personalised"))
     spread = last(run, "client_accuracy_std")
     most_told = "" if highest is None else f"max {_percent(highest)}{where}"
     between = "" if spread is None else f"± {100 * spread:.1f} between clients"
-    return [
+    tiles = [
         Tile(f"{first} accuracy", _percent(accuracy), most_told),
         Tile("Mean client", _percent(mean), _and_finetuned(run, "mean", between)),
         Tile("Worst tenth of clients", _percent(worst), _and_finetuned(run, "worst", _gap(mean, worst))),
     ]
+    return [*tiles[1:], tiles[0]._replace(name="On everybody's samples")] if own else tiles
 
 
 def _and_finetuned(run: RunView, which: str, more: str) -> str:
@@ -158,6 +162,11 @@ def _clients(run: RunView) -> Gallery | None:
                 lambda width: fairness_chart(run, width),
                 "Accuracy among clients",
                 f"{sample_text(run)} Band: one standard deviation between clients.".strip(),
+            ),
+            Sketch(
+                lambda width: line_chart(client_tracks(run), percent("Accuracy"), "rounds", width),
+                "Accuracy of each client",
+                "With the model that it would use, on its own test samples.",
             ),
             Sketch(
                 lambda width: histogram and histogram_chart(histogram, *titles, width),

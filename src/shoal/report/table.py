@@ -37,7 +37,9 @@ class Row(NamedTuple):
     bytes_up: Stat | None = None
     bytes_down: Stat | None = None
     seconds: Stat | None = None
+    total_seconds: Stat | None = None
     virtual_seconds: Stat | None = None
+    personalised: bool = False  # whether clients have models of their own, and there is no global one
 
     def stat(self, metric: str) -> Stat | None:
         """The statistic of a metric by its name in `COLUMNS`."""
@@ -64,7 +66,8 @@ COLUMNS: Mapping[str, Column] = {
     "finetuned_worst_client_accuracy": Column("Fine-tuned worst (%)", "share", True),
     "bytes_up": Column("Sent up", "bytes"),
     "bytes_down": Column("Sent down", "bytes"),
-    "seconds": Column("Time", "seconds"),
+    "seconds": Column("Training time", "seconds"),
+    "total_seconds": Column("With evaluation", "seconds"),
     "virtual_seconds": Column("Simulated time", "seconds"),
 }
 
@@ -87,13 +90,19 @@ def comparison_rows(runs: Sequence[RunView]) -> list[Row]:
         stats: dict[str, Any] = {
             metric: over_seeds([run.summary.get(metric) for run in group]) for metric in COLUMNS
         }
-        rows.append(Row(label, len(group), sum(run.finished for run in group), **stats))
+        own = any(run.summary.get("personalised") for run in group)
+        rows.append(Row(label, len(group), sum(run.finished for run in group), **stats, personalised=own))
     return rows
 
 
 def shown_columns(rows: Sequence[Row]) -> dict[str, Column]:
-    """The columns in which at least one row has a number."""
-    return {name: column for name, column in COLUMNS.items() if any(row.stat(name) for row in rows)}
+    """The columns in which at least one row has a number.
+
+    If clients have models of their own, their accuracy comes first: it is what such methods are for.
+    """
+    found = {name: column for name, column in COLUMNS.items() if any(row.stat(name) for row in rows)}
+    first = [name for name in found if "client" in name] if any(row.personalised for row in rows) else []
+    return {name: found[name] for name in (*first, *(name for name in found if name not in first))}
 
 
 def marks(rows: Sequence[Row], metric: str) -> list[Mark]:

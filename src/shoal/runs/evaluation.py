@@ -22,7 +22,9 @@ from shoal.parts.outputs import outputs_of
 from shoal.run_settings import Evaluate
 from shoal.spec import Spec
 
+OWN = "own_"  # prefix of the metrics of each client, {client: value}
 MUCH = 20  # the whole test set is evaluated at once if it has at most this many times a client's samples
+FEW = 20  # clients; of so many, the record of every evaluation has the results of each
 MOST_SHOWN = 1000  # clients; of a larger population, lists and pictures show the evaluated sample
 
 
@@ -77,6 +79,9 @@ def measured(
     found: dict[str, Any] = {"accuracy" if dataset.classes else "mse": None, "loss": None}
     if ended or (wanted.every and progress.round % wanted.every == 0):
         found |= evaluate(federation, progress, dataset, wanted.metrics, wanted.clients, spec.attack)
+        for name in [name for name in found if name.startswith(OWN)]:
+            if len(found[name]) > FEW and not (ended or reached(spec, found)):
+                del found[name]
     if wanted.finetune and (ended or reached(spec, found)):
         found |= finetuned(federation, progress, wanted.clients, wanted.finetune)
     return found
@@ -129,6 +134,7 @@ def _among_clients(federation: Federation, replies: Mapping[int, Mapping[str, An
     measure = "accuracy" if federation.task.classes else "mse"
     own = {client: reply["own"] for client, reply in replies.items()}
     found: dict[str, Any] = fairness([*own.values()], measure)
+    found[f"{OWN}{measure}"] = {client: float(told[measure]) for client, told in own.items()}
     first = federation.engine.clients(0)
     groups: dict[str, list[Mapping[str, Tensor]]] = {"newcomers": [], "known": []}
     for client, told in own.items():

@@ -12,8 +12,10 @@ FAIRNESS = ("mean_client_", "worst_client_", "client_", "finetuned_")  # prefixe
 Record = dict[str, Any]
 
 
-def as_record(round: int, metrics: Mapping[str, Any], done: Round, seconds: float) -> Record:
-    """The record of one round."""
+def as_record(
+    round: int, metrics: Mapping[str, Any], done: Round, seconds: float, names: Sequence[str] = ()
+) -> Record:
+    """The record of one round; `names` are those of the clients, if they have any."""
     return {
         "round": round,
         **done.metrics,
@@ -23,6 +25,7 @@ def as_record(round: int, metrics: Mapping[str, Any], done: Round, seconds: floa
         "seconds": seconds,
         "virtual_seconds": done.seconds,
         "cohort": list(done.cohort),
+        **({"sites": [names[client] for client in done.cohort]} if names else {}),
         "rejected": [{"client": client, "reason": reason} for client, reason in done.rejected],
     }
 
@@ -75,6 +78,7 @@ def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
         "final_loss": last["loss"],
         **measures,
         **{name: sum(r[name] for r in records) for name in ("bytes_up", "bytes_down", "seconds")},
+        "total_seconds": sum(r.get("total_seconds", r["seconds"]) for r in records),
         "virtual_seconds": _virtual(records),
         "rejected": sum(len(r["rejected"]) for r in records),
     }

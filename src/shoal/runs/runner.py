@@ -23,6 +23,7 @@ from shoal.engines.os_settings import keep_freed_memory
 from shoal.loop import Progress, advance, start
 from shoal.run_settings import Checkpoint
 from shoal.runs.build import Setup, build
+from shoal.runs.clients import client_summary
 from shoal.runs.directory import REPORT, RunDirectory, Saved
 from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
 from shoal.runs.files import storing
@@ -202,6 +203,7 @@ def conclude(
         "weights_sha256": weights_sha256(weights),
         "memory_sha256": _memory_sha256(setup, progress),
         "environment": environment(),
+        **client_summary(setup, progress, records),
     }
     if setup.spec.attack is not None:
         share = len(setup.side.attackers) / len(setup.shards)
@@ -238,7 +240,8 @@ def _round(spec: Spec, setup: Setup, progress: Progress, before: Sequence[Record
     seconds = time.perf_counter() - started
     ended = _out_of_time(spec, [*before, {"virtual_seconds": done.seconds}])
     evaluated = measured(spec, setup.federation, progress, setup.dataset, ended=ended)
-    record = as_record(progress.round, evaluated, done, seconds)
+    record = as_record(progress.round, evaluated, done, seconds, setup.shards.names)
+    record["total_seconds"] = time.perf_counter() - started  # with the evaluation
     if spec.arrivals is not None:
         record |= presence(setup.federation.engine, progress.round - 1)
     if spec.attack is not None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.core.population import Population
 from shoal.core.selector import Selector
 from shoal.core.types import Cohort, Moment, Tree
 from shoal.selectors.cohort_size import check_population, check_size, cohort_size
+
+SMALL = 20  # clients, of which all take part unless the spec says how many
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Uniform(Selector):
         size = cohort_size(self.count, self.fraction, len(available))
         picked = moment.key.numpy().choice(len(available), size, replace=False, shuffle=False)
         return Cohort(tuple(sorted(available[i] for i in picked.tolist())), {}, len(available))
+
+    def sized(self, population: int) -> Uniform:
+        """See `Selector`."""
+        given = self.count is not None or self.fraction is not None
+        return self if given or population > SMALL else replace(self, fraction=1.0)
 
     def check(self, population: int) -> None:
         """See `Selector`."""

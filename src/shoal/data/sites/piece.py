@@ -1,0 +1,71 @@
+"""Pieces of a file: some samples as they stand in it, and where each of them stands."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.errors import SpecError
+
+MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+PIECE = 8192  # samples that are in memory at a time
+
+
+class SitePiece(NamedTuple):
+    """Consecutive samples of a file: named columns of texts, or one array."""
+
+    path: Path
+    places: Sequence[str]  # where each sample stands: "line 7"
+    columns: Mapping[str, Sequence[str]]  # of a table, the label among them
+    values: np.ndarray | None = None  # [n, *shape] float32, if the features are an array
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def part(self, chosen: Sequence[int]) -> SitePiece:
+        """Some of the samples."""
+        return SitePiece(
+            self.path,
+            [self.places[i] for i in chosen],
+            {name: [texts[i] for i in chosen] for name, texts in self.columns.items()},
+            None if self.values is None else self.values[list(chosen)],
+        )
+
+    def wrong(self, sample: int, column: str, problem: str) -> SpecError:
+        """An error that says where it is."""
+        return SpecError(f"{self.path}, {self.places[sample]}, column {column}: {problem}")
+
+
+class SiteFile(ABC):
+    """A file, or folder, with samples."""
+
+    path: Path
+
+    @abstractmethod
+    def pieces(self) -> Iterator[SitePiece]:
+        """All samples, in the order of the file. Raises `SpecError` that says where the file is damaged."""
+
+
+@dataclass(frozen=True)
+class SiteOptions:
+    """How the columns of a table are meant; of arrays and images only `label` and what follows `missing`."""
+
+    label: str
+    ignore: tuple[str, ...] = ()  # columns that are no features
+    categories: tuple[str, ...] = ()  # columns of numbers that are codes
+    missing: tuple[str, ...] = MISSING  # texts that stand for a missing value
+    standardize: bool = True
+    regression: bool = False  # whether the label is a number to predict
+    test: float = 0.2  # the share of the samples that are for testing
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.test < 1:
+            cure = f"; for {self.test:g} % write {self.test / 100:g}" if 1 < self.test < 100 else ""
+            raise SpecError(f"task.test must be a share in [0, 1), got {self.test:g}{cure}")
+        if self.label in self.ignore:
+            raise SpecError(f"task.ignore names the label {self.label!r}; leave it out there")

@@ -1,0 +1,52 @@
+"""The results of each client: what it holds, how often it took part, and how well its model serves it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from shoal.data import label_matrix
+from shoal.loop import Progress
+from shoal.runs.build import Setup
+from shoal.runs.evaluation import OWN, shown_clients
+from shoal.runs.record import Record
+
+
+def client_summary(setup: Setup, progress: Progress, records: Sequence[Record]) -> dict[str, Any]:
+    """The part of a run's summary that is about single clients; of over 1,000, the evaluated sample."""
+    dataset, shards = setup.dataset, setup.shards
+    clients = shown_clients(setup.spec, len(shards))
+    measure = "accuracy" if dataset.classes else "mse"
+    last = _by_client(records[-1].get(f"{OWN}{measure}"))
+    took_part = Counter(client for record in records for client in record["cohort"])
+    refused = Counter(entry["client"] for record in records for entry in record["rejected"])
+    weights: defaultdict[int, list[float]] = defaultdict(list)
+    for record in records:
+        for client, weight in _by_client(record.get("weights")).items():
+            weights[client].append(float(weight))
+    rows = []
+    for place, labels in enumerate(label_matrix(dataset, shards, clients).tolist()):
+        client = clients[place]
+        rows.append(
+            {
+                "client": client,
+                **({"name": shards.names[client]} if shards.names else {}),
+                "samples": sum(labels),
+                **({"labels": labels} if dataset.classes else {}),
+                "rounds": took_part[client],
+                measure: last.get(client),
+                "weight": sum(weights[client]) / len(weights[client]) if weights[client] else None,
+                "refused": refused[client],
+            }
+        )
+    return {
+        "personalised": setup.federation.method.model(progress.state) is None,
+        **({"class_names": list(dataset.class_names)} if dataset.class_names else {}),
+        "clients": rows,
+    }
+
+
+def _by_client(found: Any) -> dict[int, Any]:
+    """By number: in a record that was read from a file, clients are texts."""
+    return {int(client): value for client, value in (found or {}).items() if value is not None}
