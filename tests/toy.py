@@ -15,6 +15,7 @@ from torch import nn
 from shoal import Dataset
 from shoal.config import arguments
 from shoal.core.key import Key
+from shoal.core.types import Cohort, message_for
 from shoal.loop import Progress, advance, start
 from shoal.methods import METHODS
 from shoal.runs.build import Setup, build
@@ -155,6 +156,22 @@ def after(made: Setup, rounds: int = 3) -> Federated:
         return Federated(progress.state, progress.selector, progress.accepted, memories)
     finally:
         engine.close()
+
+
+def own_models(method: Any = "fedavg", rounds: int = 3, **changes: Any) -> list[Any]:
+    """The model that each of the eight clients uses after some rounds."""
+    made = setup(method, **changes)
+    engine, used = made.federation.engine, made.federation.method
+    progress = play(made, rounds)
+    cohort = Cohort(tuple(range(8)), {}, 8)
+    message = used.serve(progress.state, cohort)
+    models = []
+    for client in cohort.ids:
+        version = progress.accepted.get(client)
+        memory = made.side.fresh if version is None else engine.memory(client, version)
+        model = used.client_method.local_model(memory.method, message_for(message, client))
+        models.append([dict(sorted(part.items())) for part in model])
+    return models
 
 
 def same(first: Any, second: Any) -> bool:

@@ -1,7 +1,7 @@
 """Settings under which one method must equal another to the bit."""
 
 import pytest
-from toy import played, same
+from toy import own_models, played, same
 
 UNIFORM = {"name": "fedavg", "weights": "uniform"}
 
@@ -24,6 +24,14 @@ UNIFORM = {"name": "fedavg", "weights": "uniform"}
         ({"name": "fedgen", "steps": 2}, "fedavg", 1),  # nothing was generated yet
         ("scaffold", UNIFORM, 1),
         ({"name": "scaffold", "weights": "samples"}, "fedavg", 1),
+        ({"name": "fedper", "layers": 0}, "fedavg", 2),
+        ({"name": "fedfina", "layers": ["*"]}, "fedavg", 2),
+        ({"name": "partialfed", "load": ["*"]}, "fedavg", 2),
+        ({"name": "partialfed", "load": ["*"], "upload": "loaded"}, "fedavg", 2),
+        ({"name": "fedlg", "budget": 1.0}, UNIFORM, 2),
+        ("ditto", "fedavg", 2),
+        ({"name": "apfl", "adaptive": True}, "fedavg", 2),
+        ({"name": "fedlg", "layers": ["*"]}, UNIFORM, 2),
     ],
 )
 def test_a_degenerate_setting_equals_the_simpler_method(method, twin, rounds, norm):
@@ -31,6 +39,38 @@ def test_a_degenerate_setting_equals_the_simpler_method(method, twin, rounds, no
     local = {"lr": 0.1, "batch": 8, "epochs": 2, "momentum": 0.5}
     first, second = (played(m, rounds, task=task, local=local) for m in (method, twin))
     assert same(first.state.model, second.state.model)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_fedrep_that_never_trains_its_heads_is_fedavg_with_a_frozen_last_layer(norm):
+    task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
+    local = {"lr": 0.1, "batch": 8, "epochs": 2, "momentum": 0.5}
+    first = played({"name": "fedrep", "body_epochs": 2}, 2, task=task, local=local)
+    second = played("fedavg", 2, task={**task, "frozen": ["3.*"]}, local=local)
+    assert same(first.state.model, second.state.model)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+@pytest.mark.parametrize(
+    ("method", "twin"),
+    [
+        ({"name": "partialfed", "upload": "loaded"}, "fedper"),
+        ("partialfed", "fedper"),  # the average of the layers that nobody loads is of no consequence
+        ({"name": "ditto", "mu": 0.0}, "local"),
+        ({"name": "apfl", "alpha": 1.0}, "local"),
+        ({"name": "apfl", "alpha": 0.0}, "fedavg"),
+        ({"name": "fedamp", "mu": 0.0}, "local"),
+        (
+            {"name": "partialfed", "load": ["0.*"], "upload": "loaded"},
+            {"name": "fedlg", "layers": ["0.*"], "weights": "samples"},
+        ),
+    ],
+)
+def test_a_degenerate_setting_gives_clients_the_same_models(method, twin, norm):
+    task = {"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
+    local = {"lr": 0.1, "batch": 8, "epochs": 2, "momentum": 0.5}
+    first, second = (own_models(m, 3, task=task, local=local) for m in (method, twin))
+    assert same(first, second)
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])

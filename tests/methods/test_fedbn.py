@@ -2,7 +2,7 @@ import torch
 from toy import play, played, same, setup
 
 import shoal
-from shoal.methods.fedbn import own_part, shared_part
+from shoal.parts.layers import AllButBatchNorm, other_layers, some_layers
 
 NORMED = {"dataset": "toy:blobs", "model": "toy:net", "norm": "batch"}
 
@@ -21,7 +21,8 @@ def test_norm_layers_stay_at_home():
 def test_parts_make_the_whole():
     task = setup("fedbn", task=NORMED).federation.task
     weights = task.init(shoal.core.key.Key.from_seed(0))
-    own, shared = own_part(task, weights), shared_part(task, weights)
+    names = AllButBatchNorm().names(task)
+    own, shared = other_layers(weights, names), some_layers(weights, names)
     assert set(own.params) == {"1.weight", "1.bias"}
     assert set(own.buffers) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
     assert own.params.keys() | shared.params.keys() == weights.params.keys()

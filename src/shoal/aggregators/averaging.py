@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Weighting, moved
+from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.training import Training, check_training
@@ -102,3 +103,27 @@ class AveragingMethod(Training):
     def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
         """See `Method`."""
         return {"update": sent.model}
+
+
+class GlobalModelMethod(AveragingMethod):
+    """A method whose server averages one model, as FedAvg's does; clients may do more than train it."""
+
+    def init(self, task: Task, key: Key) -> Averaged:
+        """See `Method`."""
+        return self.averaging.init(task.init(key))
+
+    def begin(self, state: Averaged, cohort: Cohort) -> Acc:
+        """See `Method`."""
+        return self.averaging.begin(state, cohort)
+
+    def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
+        """See `Method`."""
+        return self.averaging.fold(acc, client, sent.model, reply.payload.update, reply)
+
+    def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Any, reply: Reply) -> Acc:
+        """See `Method`."""
+        return self.averaging.fold_block(acc, clients, sent.model, reply.payload.update, reply)
+
+    def finish(self, task: Task, state: Averaged, acc: Acc, moment: Moment) -> tuple[Averaged, Metrics]:
+        """See `Method`."""
+        return self.averaging.finish(task, state, acc, moment)

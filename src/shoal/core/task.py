@@ -102,7 +102,7 @@ def _trained(module: nn.Module, frozen: Collection[str]) -> dict[str, nn.Paramet
     return {name: value for name, value in module.named_parameters() if name not in frozen}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared by identity: what is derived from it may be cached
 class Task:
     """A model and its loss. Holds only the model's structure: weights are always an argument."""
 
@@ -116,6 +116,7 @@ class Task:
     last: str | None = None  # name prefix of the final linear layer's parameters; None without one
     root: Callable[[int], Data] | None = None  # takes that many of the server's own samples, if it holds any
     frozen: Mapping[str, Tensor] = field(default_factory=dict)  # parameters that are neither trained nor sent
+    shape: tuple[int, ...] = ()  # of one sample
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
     _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)

@@ -1,21 +1,29 @@
 """The methods, by name."""
 
 from shoal.core.method import Method, Recipe
+from shoal.methods.apfl import APFL
 from shoal.methods.clusamp import CluSamp
+from shoal.methods.ditto import Ditto
 from shoal.methods.dsvd import DSVD
+from shoal.methods.fedamp import FedAMP
 from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedavgm import FedAvgM
 from shoal.methods.fedbn import FedBN
+from shoal.methods.fedfina import FedFina
 from shoal.methods.fedgen import FedGen
+from shoal.methods.fedlg import FedLG
 from shoal.methods.fedmut import FedMut
 from shoal.methods.fedntd import FedNTD
 from shoal.methods.fedopt import FedAdagrad, FedAdam, FedYogi
+from shoal.methods.fedper import FedPer
 from shoal.methods.fedprox import FedProx
 from shoal.methods.fedqp import FedQP
+from shoal.methods.fedrep import FedRep
 from shoal.methods.fedsvd import FedSVD
 from shoal.methods.fsi import Fsi
 from shoal.methods.genefl import GeneFL
 from shoal.methods.local import Local
+from shoal.methods.partialfed import PartialFed
 from shoal.methods.per_cluster import PerCluster
 from shoal.methods.pso import Pso
 from shoal.methods.qfedavg import QFedAvg
@@ -45,6 +53,14 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "fedntd": FedNTD,
     "fedgen": FedGen,
     "fedbn": FedBN,
+    "fedper": FedPer,
+    "fedrep": FedRep,
+    "partialfed": PartialFed,
+    "fedfina": FedFina,
+    "fedlg": FedLG,
+    "fedamp": FedAMP,
+    "ditto": Ditto,
+    "apfl": APFL,
     "dsvd": DSVD,
     "qfedavg": QFedAvg,
     "fedsvd": FedSVD,

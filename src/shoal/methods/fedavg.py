@@ -16,22 +16,18 @@ of these to w in float64. With `weights = "uniform"` all clients have the same w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
-from shoal.aggregators.averaging import Averaged, AveragingMethod
+from shoal.aggregators.averaging import GlobalModelMethod
 from shoal.aggregators.mean import Mean
-from shoal.core.key import Key
-from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.types import Acc, Cohort, Metrics, Moment, Reply
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
 
 
 @dataclass(frozen=True)
-class FedAvg(AveragingMethod):
+class FedAvg(GlobalModelMethod):
     """Averages the models that clients train on their own samples."""
 
     local: Sgd = field(default_factory=Sgd)
@@ -39,23 +35,3 @@ class FedAvg(AveragingMethod):
     terms: tuple[Term, ...] = ()
     aggregator: Aggregator = field(default_factory=Mean)
     server: ServerOptimizer = field(default_factory=ServerSgd)
-
-    def init(self, task: Task, key: Key) -> Averaged:
-        """See `Method`."""
-        return self.averaging.init(task.init(key))
-
-    def begin(self, state: Averaged, cohort: Cohort) -> Acc:
-        """See `Method`."""
-        return self.averaging.begin(state, cohort)
-
-    def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
-        """See `Method`."""
-        return self.averaging.fold(acc, client, sent.model, reply.payload.update, reply)
-
-    def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Any, reply: Reply) -> Acc:
-        """See `Method`."""
-        return self.averaging.fold_block(acc, clients, sent.model, reply.payload.update, reply)
-
-    def finish(self, task: Task, state: Averaged, acc: Acc, moment: Moment) -> tuple[Averaged, Metrics]:
-        """See `Method`."""
-        return self.averaging.finish(task, state, acc, moment)

@@ -15,7 +15,7 @@ Departures: see `genefl.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -26,7 +26,6 @@ from shoal.aggregators.averaging import Averaged, Averaging
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
-from shoal.core.gate import Some
 from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
@@ -37,15 +36,16 @@ from shoal.core.types import (
     Cohort,
     Context,
     Metrics,
-    ModelUpdate,
     Moment,
     PerClient,
     Reply,
+    Setting,
     Tree,
     Weights,
 )
 from shoal.parts.fisher import fisher_diagonal, normalised
 from shoal.parts.layer_scores import Score, ranked, within_budget
+from shoal.parts.layers import LayersUpdate, any_layers, joined, sizes_of, some_layers, update_of
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -135,8 +135,8 @@ class Gene(Training):
         self._averaging.check(task, axes)
         if self.gamma is not None and self.gamma > len(task.shapes):
             raise SpecError(f"gamma must be at most {len(task.shapes)}, the model's layers, got {self.gamma}")
-        if self.gamma is None and not self._floor(_sizes(task)):
-            smallest = min(_sizes(task).values()) / sum(_sizes(task).values())
+        if self.gamma is None and not self._floor(sizes_of(task)):
+            smallest = min(sizes_of(task).values()) / sum(sizes_of(task).values())
             raise SpecError(
                 f"budget = {self.budget or BUDGET:g} has no room for any layer of this model; "
                 f"the smallest takes {smallest:.2g} of its bytes"
@@ -156,7 +156,7 @@ class Gene(Training):
 
     def init(self, task: Task, key: Key) -> GeneState:
         """See `Method`."""
-        extra = len(task.shapes) - self._floor(_sizes(task)) if self.adaptive else 0
+        extra = len(task.shapes) - self._floor(sizes_of(task)) if self.adaptive else 0
         head = () if self.head or task.last is None else task.head_names
         return GeneState(self._averaging.init(task.init(key)), (), head, (), extra, math.inf)
 
@@ -179,8 +179,7 @@ class Gene(Training):
 
     def expects(self, task: Task, sent: Any) -> Mapping[str, Tree]:
         """See `Method`. Any of the layers that the client was sent."""
-        params, buffers = (Some(dict(part)) for part in sent.model)
-        return {"update": Weights(params, buffers)}  # type: ignore[arg-type]
+        return {"update": any_layers(sent.model)}
 
     def begin(self, state: GeneState, cohort: Cohort) -> GeneAcc:
         """See `Method`."""
@@ -232,9 +231,7 @@ class Gene(Training):
         own = memory.trained and self.start != "cluster"
         taken = () if self.start == "own" else message.gene
         inherited = some_layers(sent, taken) if own else sent
-        if inherited.params.keys() == memory.model.params.keys():
-            return Weights(inherited.params, {**memory.model.buffers, **inherited.buffers})
-        return Weights(*({**mine, **theirs} for mine, theirs in zip(memory.model, inherited, strict=True)))
+        return joined(memory.model, inherited)
 
     def client_training(
         self, task: Task, memory: GeneMemory, message: Any, data: Data, context: Context
@@ -242,16 +239,14 @@ class Gene(Training):
         """See `Training`."""
         start, sent = self.local_model(memory, message), message.model
         trained = yield Start(start, (*self.terms, *self._pulls(task, start, sent, data)))
-        weights, change = trained.weights, trained.update(start)
-        chosen = some_layers(sent, self._chosen(start, weights, message))
-        update = Weights(
-            *(
-                {n: moved[n] if was[n] is value else now[n] - value for n, value in there.items()}
-                for there, was, now, moved in zip(chosen, start, weights, change, strict=True)
-            )
-        )
-        reply = Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})
-        return GeneMemory(weights, True), reply
+        weights = trained.weights
+        chosen = tuple(self._chosen(start, weights, message))
+        payload = LayersUpdate(update_of(sent, start, trained), chosen)
+        return GeneMemory(weights, True), Reply(payload, data.weight, {"train_loss": trained.loss})
+
+    def upload(self, reply: Reply, setting: Setting) -> Reply:
+        """See `Method`."""
+        return reply._replace(payload=reply.payload.chosen())
 
     def _pulls(self, task: Task, start: Weights, sent: Weights, data: Data) -> tuple[Term, ...]:
         """The terms that hold a client near its cluster's model."""
@@ -279,15 +274,3 @@ class Gene(Training):
             kept = within_budget(names, sizes, self.budget or BUDGET)
             kept += [name for name in names if name not in kept][: message.extra]
         return [name for name in kept if name in message.model.params]
-
-
-def some_layers(weights: Weights, names: Collection[str]) -> Weights:
-    """These parameters, and the buffers of the modules that they belong to."""
-    modules = {name.rpartition(".")[0] for name in names}
-    params = {name: value for name, value in weights.params.items() if name in names}
-    buffers = {name: value for name, value in weights.buffers.items() if name.rpartition(".")[0] in modules}
-    return Weights(params, buffers)
-
-
-def _sizes(task: Task) -> dict[str, int]:
-    return {name: shape.numel() for name, shape in task.shapes.items()}

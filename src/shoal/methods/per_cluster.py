@@ -237,6 +237,11 @@ class PerCluster(Method):
         return self._method.batching
 
     @property
+    def passes(self) -> float:
+        """See `Method`."""
+        return self._method.passes
+
+    @property
     def remembers(self) -> bool:
         """See `Method`."""
         return self._method.remembers

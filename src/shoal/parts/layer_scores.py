@@ -8,6 +8,7 @@ more stable:
     rel_l2          -||after - before|| / ||before||
     l1              -||after - before||_1 / size
     emd             -the earth mover's distance between the values before and after
+    activity        -the share of its numbers that moved by more than 0.0005              FedLG
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Score = Literal["cos_over_dim", "cos", "rel_l2", "l1", "emd"]
+Score = Literal["cos_over_dim", "cos", "rel_l2", "l1", "emd", "activity"]
+
+ACTIVE = 0.0005  # how far a number moves that counts as active
 
 
 def _cosine(before: Tensor, after: Tensor) -> float:
@@ -43,6 +46,7 @@ SCORES: dict[Score, Callable[[Tensor, Tensor], float]] = {
     "rel_l2": _relative_change,
     "l1": lambda before, after: -float((after - before).abs().mean()),
     "emd": _moved_earth,
+    "activity": lambda before, after: -float(((after - before).abs() > ACTIVE).double().mean()),
 }
 
 

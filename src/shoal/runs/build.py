@@ -185,7 +185,18 @@ def make_task(spec: Spec, samples: Samples) -> Task:
     rates = {name: layer.p for name, layer in dropouts(probe).items()}
     plan = plan_of(probe, samples.shape, loss, rates) if whole else None
     last = None if last is not None and f"{last}weight" in frozen else last
-    return Task(build, loss, classes, noise, batch_norms(probe), device, plan, last, frozen=frozen)
+    return Task(
+        build,
+        loss,
+        classes,
+        noise,
+        batch_norms(probe),
+        device,
+        plan,
+        last,
+        frozen=frozen,
+        shape=samples.shape,
+    )
 
 
 def _frozen(module: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:

@@ -22,8 +22,9 @@ from shoal.core.key import Key
 from shoal.core.training import Training
 from shoal.core.types import Cohort, Context, ModelMessage, Moment, Weights, message_for
 from shoal.loop import Progress
-from shoal.methods.gene import Gene, GeneState, some_layers
+from shoal.methods.gene import Gene, GeneState
 from shoal.methods.per_cluster import ClusterStates, PerCluster
+from shoal.parts.layers import some_layers
 from shoal.runs.build import Setup
 from shoal.runs.result import Result
 

@@ -1,0 +1,158 @@
+"""FedAMP: every client has a model at the server, mixed of those of similar clients.
+
+Huang, Chu, Zhou, Wang, Liu, Pei, Zhang: Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI
+2021, Algorithm 1.
+
+    server:    xi_ij = alpha A'(||w_i - w_j||^2),  A(x) = 1 - exp(-x / sigma)        -> `attention`
+               xi_ii = 1 - sum_j xi_ij;   u_i = sum_j xi_ij w_j                      eq. 5, 6
+    client i:  w_i <- argmin_w F_i(w) + (lambda / (2 alpha)) ||w - u_i||^2,          eq. 7 -> `parts.pull`
+               by SGD from its own last w_i
+
+With `mu = 0` it is `local`, to the bit; with any other mu it is not.
+
+Departures: lambda / alpha is one field, `mu`. By default sigma is the median of the squared distances between
+the models of a round, and alpha = sigma / (n - 1) for n models, which makes no xi_ii negative; if another
+alpha would, the row is scaled to the sum 1. Statistics of BatchNorm stay at the clients. A client that has
+not taken part yet has the initial model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.core.data import Data
+from shoal.core.errors import SpecError
+from shoal.core.flat import Flat, in_one_vector
+from shoal.core.key import Key
+from shoal.core.task import Task
+from shoal.core.term import Term
+from shoal.core.training import Course, Training
+from shoal.core.tree import add
+from shoal.core.types import (
+    Cohort,
+    Context,
+    Metrics,
+    ModelMessage,
+    ModelUpdate,
+    Moment,
+    PerClient,
+    Reply,
+    Weights,
+)
+from shoal.methods.local import Nothing
+from shoal.parts.pull import pulled
+from shoal.solver.sgd import Sgd
+from shoal.terms.proximal import Proximal
+
+
+class FedAMPState(NamedTuple):
+    """The server state: the model that everybody began with, and the last one of each client."""
+
+    initial: Flat
+    models: Mapping[int, Flat]
+
+
+@dataclass(frozen=True)
+class FedAMP(Training):
+    """Sends every client a mixture of the models of clients similar to it, which pulls its own model."""
+
+    mu: float = 1.0  # lambda / alpha, the strength of the pull
+    sigma: float | None = None  # of A; by default the median of the squared distances
+    alpha: float | None = None  # by default sigma / (n - 1) for n models
+    local: Sgd = field(default_factory=Sgd)
+    terms: tuple[Term, ...] = ()
+
+    def __post_init__(self) -> None:
+        Proximal(self.mu)  # checks mu
+        for name, value in (("sigma", self.sigma), ("alpha", self.alpha)):
+            if value is not None and not 0 < value < math.inf:
+                raise SpecError(f"{name} must be > 0, got {value:g}; leave it out for one that fits")
+
+    @cached_property
+    def _proximal(self) -> tuple[Term, ...]:
+        return (*self.terms, Proximal(self.mu))
+
+    # ---- server
+
+    def init(self, task: Task, key: Key) -> FedAMPState:
+        """See `Method`."""
+        return FedAMPState(in_one_vector(task.init(key).params), {})
+
+    def dispatch(self, task: Task, state: FedAMPState, cohort: Cohort, moment: Moment) -> ModelMessage:
+        """See `Method`."""
+        held = dict.fromkeys(cohort.ids, state.initial) | dict(state.models)
+        places = {client: place for place, client in enumerate(held)}
+        origin = state.initial.vector
+        models = torch.stack([model.vector for model in held.values()]) - origin  # [n, parameters]
+        own = torch.tensor([places[client] for client in cohort.ids])
+        mixed = attention(models, own, self.sigma, self.alpha).float() @ models + origin  # eq. 6
+        return ModelMessage(PerClient([Weights(state.initial.layout.tree(row), {}) for row in mixed]))
+
+    def serve(self, state: FedAMPState, cohort: Cohort) -> Nothing:
+        """See `Method`. A client uses the model that it has."""
+        return Nothing()
+
+    def begin(self, state: FedAMPState, cohort: Cohort) -> dict[int, Flat]:
+        """See `Method`."""
+        return {}
+
+    def fold(self, acc: dict[int, Flat], client: int, sent: Any, reply: Reply) -> dict[int, Flat]:
+        """See `Method`."""
+        return {**acc, client: in_one_vector(add(sent.model.params, reply.payload.update.params))}
+
+    def finish(
+        self, task: Task, state: FedAMPState, acc: dict[int, Flat], moment: Moment
+    ) -> tuple[FedAMPState, Metrics]:
+        """See `Method`."""
+        return state._replace(models={**state.models, **acc}), {}
+
+    def model(self, state: FedAMPState) -> None:
+        """See `Method`."""
+
+    def models(self, state: FedAMPState) -> dict[str, Weights]:
+        """See `Method`."""
+        return {f"client{client}": Weights(params, {}) for client, params in sorted(state.models.items())}
+
+    # ---- client
+
+    def client_init(self, task: Task, key: Key) -> Weights:
+        """See `Method`. The client's own model."""
+        return task.init(key)
+
+    def client_training(
+        self, task: Task, memory: Weights, message: Any, data: Data, context: Context
+    ) -> Course:
+        """See `Training`."""
+        sent = message.model.params
+        trained = yield pulled(memory, sent, self.mu, self.terms, self._proximal)  # eq. 7
+        own = trained.weights
+        update = Weights({name: own.params[name] - value for name, value in sent.items()}, {})
+        return own, Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})
+
+    def local_model(self, memory: Weights, message: Any) -> Weights:
+        """See `Method`."""
+        return memory
+
+
+def attention(models: Tensor, own: Tensor, sigma: float | None, alpha: float | None) -> Tensor:
+    """[own, n] float64: xi for the models [n, parameters] in the places `own`; each row has the sum 1."""
+    count, rows = len(models), torch.arange(len(own))
+    products, squares = models[own] @ models.mT, models.square().sum(1)
+    distances = (squares[own, None] + squares - 2 * products).double().clamp(min=0)
+    distances[rows, own] = 0.0
+    if sigma is None:
+        apart = distances[distances > 0]
+        sigma = float(apart.median()) if len(apart) else 1.0
+    alpha = sigma / max(count - 1, 1) if alpha is None else alpha
+    xi = alpha / sigma * torch.exp(-distances / sigma)  # eq. 5
+    xi[rows, own] = 0.0
+    xi = xi / xi.sum(1, keepdim=True).clamp(min=1)
+    xi[rows, own] = 1 - xi.sum(1)
+    return xi

@@ -1,0 +1,94 @@
+"""FedRep: clients share a representation, and each has a head of its own; the two are trained in turn.
+
+Collins, Hassani, Mokhtari, Shakkottai: Exploiting Shared Representations for Personalized Federated
+Learning, ICML 2021, Algorithm 1.
+
+    client i:  h_i <- SGD on its head, with the representation as sent     -> `FedRep._head`
+               phi_i <- SGD on the representation, with the head h_i       -> `parts.submodels.body_task`
+               sends the update of phi, keeps h_i
+    server:    phi <- mean of phi_i                                        -> `SharedLayersMethod`
+
+Of the epochs of `[local]` the last `body_epochs` are for the representation, the others before them for
+the head. The head is the last linear layer.
+
+Departures: none in the algorithm, which the authors' code divides in the same way. The representation does
+not change while the head is trained, so its features are computed once, in evaluation mode. All heads begin
+with the same weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from shoal.aggregators.aggregator import Aggregator, Weighting
+from shoal.aggregators.mean import Mean
+from shoal.core.data import Data
+from shoal.core.errors import SpecError
+from shoal.core.method import Axes
+from shoal.core.task import Task
+from shoal.core.term import Term
+from shoal.core.training import check_training
+from shoal.core.types import Context, ModelUpdate, Reply, Weights
+from shoal.methods.shared_layers import SharedLayersMethod
+from shoal.parts.layers import AllButLast, LayerChoice
+from shoal.parts.submodels import body_task, features_data, head_task, some_epochs
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
+
+
+@dataclass(frozen=True)
+class FedRep(SharedLayersMethod):
+    """Averages all but the last layer; clients train their own last layer first, then the others."""
+
+    choice: ClassVar[LayerChoice] = AllButLast(1)  # type: ignore[misc]
+
+    body_epochs: int = 1  # of those of [local]; the others train the head
+    local: Sgd = field(default_factory=Sgd)
+    weights: Weighting = "samples"
+    terms: tuple[Term, ...] = ()
+    aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.body_epochs <= self.local.epochs:
+            raise SpecError(
+                f"body_epochs must be 1 to {self.local.epochs}, the epochs of [local], "
+                f"got {self.body_epochs}; the epochs before them train the head"
+            )
+
+    def check(self, task: Task, axes: Axes) -> None:
+        """See `Method`."""
+        check_training(self.local, self.terms, task)
+        self.averaging.check(task, axes)
+        task.check_head("fedrep")
+        self.choice.names(task)
+
+    def client_update(
+        self, task: Task, memory: Weights, message: Any, data: Data, context: Context
+    ) -> tuple[Weights, Reply]:
+        """See `Method`."""
+        head = self._head(task, self.local_model(memory, message), data, context)
+        body = body_task(task, head)
+        steps = some_epochs(data, self._head_epochs, self.local.epochs, self.local.epochs)
+        trained = self.local.train(body, message.model, steps, context, self.terms)
+        payload = ModelUpdate(trained.update(message.model))
+        return Weights(head, {}), Reply(payload, data.weight, {"train_loss": trained.loss})
+
+    def _head(self, task: Task, start: Weights, data: Data, context: Context) -> dict[str, Tensor]:
+        """The head after its epochs, on features that the sent representation computes."""
+        head = {name: start.params[name] for name in task.head_names}
+        if not self._head_epochs:
+            return head
+        last = task.last or ""
+        steps = some_epochs(features_data(task, start, data), 0, self._head_epochs, self.local.epochs)
+        own = Weights({name.removeprefix(last): value for name, value in head.items()}, {})
+        trained = self.local.train(head_task(task), own, steps, context)
+        return {f"{last}{name}": value for name, value in trained.weights.params.items()}
+
+    @property
+    def _head_epochs(self) -> int:
+        return self.local.epochs - self.body_epochs

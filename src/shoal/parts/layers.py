@@ -1,0 +1,159 @@
+"""Which layers of a model travel, and models that are put together of layers from several places.
+
+A layer is a parameter tensor; the buffers of a module go where its parameters go.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shoal.core.errors import SpecError
+from shoal.core.gate import Some
+from shoal.core.task import Task
+from shoal.core.training import Trained
+from shoal.core.types import ModelUpdate, Weights
+
+NO_LAYERS = Weights({}, {})
+
+
+class LayerChoice(ABC):
+    """A rule that chooses some layers of any model."""
+
+    @abstractmethod
+    def names(self, task: Task) -> list[str]:
+        """The names of the chosen layers, in the model's order. Raises `SpecError` if there are none."""
+
+
+@dataclass(frozen=True)
+class AllButBatchNorm(LayerChoice):
+    """All layers except BatchNorm, found by the types of the modules."""
+
+    def names(self, task: Task) -> list[str]:
+        """See `LayerChoice`."""
+        return [name for name in task.shapes if module_of(name) not in task.batch_norms]
+
+
+@dataclass(frozen=True)
+class AllButLast(LayerChoice):
+    """All layers below the last `count` linear layers or convolutions."""
+
+    count: int
+
+    def names(self, task: Task) -> list[str]:
+        """See `LayerChoice`."""
+        every, weights = list(task.shapes), matrices(task)
+        if not 0 <= self.count < len(weights):
+            raise SpecError(
+                f"layers must be 0 to {len(weights) - 1}, which leaves one of this model's {len(weights)} "
+                f"layers to share, got {self.count}; for no sharing at all use the method local"
+            )
+        return every[: every.index(weights[-self.count])] if self.count else every
+
+
+@dataclass(frozen=True)
+class Matching(LayerChoice):
+    """The layers whose names match one of the patterns, in which `*` stands for any text."""
+
+    patterns: tuple[str, ...]
+
+    def names(self, task: Task) -> list[str]:
+        """See `LayerChoice`."""
+        for pattern in self.patterns:
+            if not fnmatch.filter(task.shapes, pattern):
+                known = ", ".join(task.shapes)
+                raise SpecError(f"the layers {pattern!r} are not in this model, which has {known}")
+        return [name for name in task.shapes if any(fnmatch.fnmatch(name, p) for p in self.patterns)]
+
+
+@dataclass(frozen=True)
+class LastStage(LayerChoice):
+    """The weights of the widest convolutions, which are the last ones before the classifier; without
+    convolutions, of the hidden layers as wide as the last. 1 x 1 convolutions do not count."""
+
+    def names(self, task: Task) -> list[str]:
+        """See `LayerChoice`."""
+        inner = [name for name in matrices(task) if task.last is None or name not in task.head_names]
+        convolutions = [name for name in inner if task.shapes[name][2:].numel() > 1]
+        found = convolutions or inner
+        if not found:
+            raise SpecError("the model has no layer before its last; choose a model with hidden layers")
+        return [name for name in found if task.shapes[name][0] == task.shapes[found[-1]][0]]
+
+
+def matrices(task: Task) -> list[str]:
+    """The names of the layers with at least two dimensions: weights of linear layers and convolutions."""
+    return [name for name, shape in task.shapes.items() if len(shape) > 1]
+
+
+def module_of(name: str) -> str:
+    """The module that a parameter or a buffer belongs to."""
+    return name.rpartition(".")[0]
+
+
+def some_layers(weights: Weights, names: Collection[str]) -> Weights:
+    """These layers, and the buffers of their modules."""
+    if len(names) == len(weights.params):
+        return weights
+    modules = set(map(module_of, names))
+    params = {name: value for name, value in weights.params.items() if name in names}
+    return Weights(params, {n: value for n, value in weights.buffers.items() if module_of(n) in modules})
+
+
+def other_layers(weights: Weights, names: Collection[str]) -> Weights:
+    """All but these layers and the buffers of their modules."""
+    chosen = some_layers(weights, names)
+    if chosen is weights:
+        return NO_LAYERS
+    return Weights(
+        *(
+            {name: value for name, value in part.items() if name not in taken}
+            for part, taken in zip(weights, chosen, strict=True)
+        )
+    )
+
+
+def joined(below: Weights, above: Weights) -> Weights:
+    """A model with the layers of both; where both have one, that of `above`."""
+    if above.params.keys() == below.params.keys():
+        return Weights(above.params, {**below.buffers, **above.buffers})
+    if not above.params and not above.buffers:
+        return below
+    return Weights(*({**under, **over} for under, over in zip(below, above, strict=True)))
+
+
+def update_of(sent: Weights, start: Weights, trained: Trained) -> Weights:
+    """`trained - sent`, for the layers that were sent: exact where training started from them."""
+    weights, change = trained.weights, trained.update(start)
+    return Weights(
+        *(
+            {name: moved[name] if was[name] is value else now[name] - value for name, value in there.items()}
+            for there, was, now, moved in zip(sent, start, weights, change, strict=True)
+        )
+    )
+
+
+def sizes_of(task: Task) -> Mapping[str, int]:
+    """How many parameters each layer has."""
+    return {name: shape.numel() for name, shape in task.shapes.items()}
+
+
+def any_layers(model: Weights) -> Weights:
+    """The template of an update of some of a model's layers."""
+    params, buffers = (Some(dict(part)) for part in model)
+    return Weights(params, buffers)  # type: ignore[arg-type]
+
+
+class LayersUpdate(NamedTuple):
+    """The payload of a client that sends some layers: at the client it has all, so that an attack and
+    privacy treat clients alike whatever they send."""
+
+    update: Weights
+    layers: tuple[str, ...]
+
+    def chosen(self) -> ModelUpdate:
+        """What is sent."""
+        return ModelUpdate(some_layers(self.update, self.layers))

@@ -1,0 +1,30 @@
+"""A quadratic pull towards a model other than the one that training starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from shoal.core.term import Term
+from shoal.core.training import Start
+from shoal.core.tree import elementwise
+from shoal.core.types import Weights
+
+
+def pulled(
+    start: Weights,
+    centre: Mapping[str, Tensor],
+    mu: float,
+    terms: tuple[Term, ...],
+    proximal: tuple[Term, ...],
+) -> Start:
+    """Training from `start` with `(mu / 2) ||w - centre||^2` in the loss.
+
+    Its gradient is that of the proximal term around the start plus a constant, so that solvers need to know
+    nothing else: `mu (w - centre) = mu (w - start) + mu (start - centre)`. `proximal` are the terms with the
+    proximal one of this mu; without a pull, `terms` are used.
+    """
+    if not mu:
+        return Start(start, terms)
+    return Start(start, proximal, elementwise(lambda w, c: mu * (w - c), start.params, centre))
