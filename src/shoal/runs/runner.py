@@ -26,7 +26,7 @@ from shoal.loop import Progress, advance, start
 from shoal.runs.build import Setup, build
 from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sha256
 from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
-from shoal.runs.record import Record, as_record, attackers_weight, summarise
+from shoal.runs.record import Record, as_record, attackers_step_share, attackers_weight, summarise
 from shoal.spec import Spec, from_table, load_spec
 
 Watcher = Callable[[Record], None]  # called with the record of every round
@@ -257,6 +257,7 @@ def _round(spec: Spec, setup: Setup, progress: Progress, before: Sequence[Record
     if spec.attack is not None:
         liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
         record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
+        record |= attackers_step_share(record.get("step_shares"), liars)
     return progress, record
 
 
