@@ -22,7 +22,7 @@ def test_it_works_or_says_why_not(case, tmp_path, monkeypatch, capsys):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     arguments = shlex.split(case.arguments.replace('"', '\\"').replace("{csv}", CSV))
     monkeypatch.setattr(sys, "argv", ["shoal", *arguments])
-    monkeypatch.setattr("shoal.runs.runner.write_run_report", lambda path: None)  # the slow part of what works
+    monkeypatch.setattr("shoal.runs.runner.write_run_report", lambda path: None)  # which is slow
     with pytest.raises(SystemExit) as ended:
         cli.main()
     captured = capsys.readouterr()

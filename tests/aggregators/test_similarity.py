@@ -4,7 +4,7 @@ import torch
 from toy import KEY
 
 from shoal.aggregators.similarity import FORMS, layer_weights, similarities
-from shoal.parts.factors import Factors, factored
+from shoal.parts.factors import Factors
 
 SHAPES = {"wide": (6, 9), "conv": (5, 2, 3, 3), "bias": (6,)}
 
@@ -123,16 +123,3 @@ def test_a_model_without_matrices():
     found = similarities({"b": updates(3)["bias"]}, [0.5] * 3)
     assert not bool(found.vectors.any())
     assert bool(found.updates.any())
-
-
-def test_what_clients_claim_of_their_updates_counts_only_if_it_is_so():
-    given = {"w": torch.stack([factored(one(name)["wide"], 3).dense() for name in ("one", "two", "three")])}
-    truth = [{"w": factored(update, 3)} for update in given["w"]]
-    u, s, v = truth[0]["w"]
-    lies = [Factors(u, s, v + 0.1 * v[:, :1]), Factors(2 * u, s / 2, v), Factors(u[:, :2], s[:2], v[:, :2])]
-    own = similarities(given, [0.5] * 3)
-    for part, expected in zip(similarities(given, [0.5] * 3, claims=truth), own, strict=True):
-        torch.testing.assert_close(part, expected, rtol=1e-4, atol=1e-5)
-    for lie in lies:
-        found = similarities(given, [0.5] * 3, claims=[{"w": lie}, {}, {}])
-        assert all(torch.equal(part, expected) for part, expected in zip(found, own, strict=True))

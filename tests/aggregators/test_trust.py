@@ -2,8 +2,9 @@ import pytest
 import torch
 from toy import KEY
 
-from shoal.aggregators.dsvd import copies, quantile, shortened, softmax_weights, trusted, unusual
+from shoal.aggregators.dsvd import softmax_weights
 from shoal.aggregators.similarity import Similarities
+from shoal.aggregators.trust import View, copies, excess, quantile, reversal, trusted, verdict
 
 
 def doubles(*values):
@@ -39,15 +40,88 @@ def test_few_clients_are_no_copies(n):
     assert torch.equal(copies(torch.zeros(n, n).double()), torch.eye(n).double())
 
 
-def test_who_is_unusual():
-    scores = doubles(1.0, 1.1, 0.9, 1.0, 1.2, 0.8, -5.0)
-    found = unusual(scores, torch.ones(7), 0.02)
-    # the median is 1; a normal deviation above it, at 0.84 of the way up, is at 0.94 of 1.1 and 1.2
-    spread = quantile(scores, torch.ones(7), 0.84) - 1.0
-    assert spread == pytest.approx(0.138)
-    assert found[:6].tolist() == pytest.approx([0.0] * 6)  # 0.2 below is less than 1.5 spreads
-    assert float(found[6]) == pytest.approx(1.5 - 6 / spread)
-    assert unusual(scores, torch.ones(7), 1e12).tolist() == [0.0] * 7  # hot: nothing is
+def test_a_verdict_by_hand():
+    """The median is 1, and the spread its floor of 0.15: the threshold is 1 - 4 * 0.15 = 0.4."""
+    scores = doubles(1.0, 1.0, 1.0, 0.4, -1.0)
+    found = verdict(scores, torch.ones(5).double())
+    slope = 2 * 0.6 / 0.15**2
+    assert found.tolist() == pytest.approx([slope * 0.6] * 3 + [0.0, -slope * 1.4])
+    wide = verdict(doubles(0.5, 1.5, 1.0, 2.0, -1.0), torch.ones(5).double())
+    assert float(wide[0]) > 0 > float(wide[4])  # far apart: who agrees at all has nothing against it
+    assert (
+        verdict(doubles(-0.1, 0.0, -0.2), torch.ones(3).double()).tolist() == [0.0] * 3
+    )  # nothing in common
+
+
+def test_a_round_in_which_clients_have_little_in_common_says_little():
+    close, scattered = (
+        verdict(doubles(m + 1, m - 1, m, m + 0.5, -m), torch.ones(5).double()) for m in (3.0, 0.03)
+    )
+    assert float(close[4]) < -5
+    assert abs(float(scattered[4])) < 0.01
+
+
+def test_length_and_treason_by_hand():
+    norms = doubles(1.0, 1.0, 1.0, 4.0, 4 * 2.718281828)
+    assert excess(norms, torch.ones(5).double()).tolist() == pytest.approx([0, 0, 0, 0, -20], abs=1e-6)
+    assert excess(torch.zeros(3).double(), torch.ones(3).double()).tolist() == [0.0] * 3
+    own = doubles(0.8, 0.8, 0.1, -0.5, float("nan"))
+    found = reversal(own, torch.ones(5).double())
+    usual = quantile(own[:4], torch.ones(4), 0.5)
+    assert found.tolist() == pytest.approx([0, 0, 0, 2 * usual * -0.5 / 0.15**2, 0])
+    assert reversal(doubles(float("nan")), torch.ones(1).double()).tolist() == [0.0]
+
+
+def world(n, liars, common=0.5):
+    """Likeness and distances of n clients, the last of whom go the other way."""
+    signs = torch.ones(n, dtype=torch.float64)
+    signs[n - liars :] = -1
+    likeness = common * torch.outer(signs, signs)
+    return likeness, (1 - likeness).fill_diagonal_(0)
+
+
+def judged(likeness, apart, past=None, own=None, norms=None):
+    n = len(likeness)
+    none = torch.full((n,), torch.nan, dtype=torch.float64)
+    ones = torch.ones(n, dtype=torch.float64)
+    return trusted(
+        [View(likeness, 1.0)],
+        apart,
+        ones if norms is None else norms,
+        0 * ones if past is None else past,
+        none if own is None else own,
+    )
+
+
+def test_evidence_adds_up_and_does_not_fade():
+    likeness, apart = world(10, 3)
+    weights, evidence = judged(likeness, apart)
+    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-20.0] * 3)
+    assert float(weights[7:].sum()) < 1e-5
+    nothing = torch.zeros(10, 10, dtype=torch.float64)
+    apart = torch.ones(10, 10, dtype=torch.float64).fill_diagonal_(0)
+    for _ in range(100):
+        weights, evidence = judged(nothing, apart, evidence)
+    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-20.0] * 3)
+
+
+def test_trust_comes_back_slowly():
+    likeness, apart = world(10, 0)
+    past = doubles(*[0.0] * 9, -20.0)
+    for rounds in range(1, 17):
+        weights, past = judged(likeness, apart, past)
+        assert float(past[9]) == pytest.approx(rounds - 20)
+    assert weights.tolist() == pytest.approx([0.1] * 10)  # what is left changes nothing any more
+
+
+def test_agreement_excuses_neither_length_nor_treason():
+    likeness, apart = world(10, 0)
+    long = torch.ones(10, dtype=torch.float64)
+    long[9] = 20.0
+    assert float(judged(likeness, apart, norms=long)[0][9]) < 1e-6
+    own = torch.full((10,), 0.8, dtype=torch.float64)
+    own[9] = -0.8
+    assert float(judged(likeness, apart, own=own)[0][9]) < 1e-6
 
 
 def random_similarities(n, name="t"):
@@ -65,24 +139,10 @@ def test_the_papers_weights_by_hand():
 
 
 def test_weights_do_not_depend_on_the_order_of_clients():
-    similar, order = random_similarities(6), [3, 0, 5, 1, 4, 2]
+    likeness, order = random_similarities(6).updates + 1, [3, 0, 5, 1, 4, 2]
+    apart = random_similarities(6, "apart").updates.abs().fill_diagonal_(0)
     past = doubles(0, -1, 0, -2, 0, 0)
-    here, evidence = trusted(similar, (0.4, 0.1, 0.5), 0.02, past)
-    turned = Similarities(*(part[order][:, order] for part in similar))
-    there, after = trusted(turned, (0.4, 0.1, 0.5), 0.02, past[order])
+    here, evidence = judged(likeness, apart, past)
+    there, after = judged(likeness[order][:, order], apart[order][:, order], past[order])
     torch.testing.assert_close(there, here[order])
     torch.testing.assert_close(after, evidence[order])
-
-
-def test_evidence_adds_up_and_fades():
-    even = Similarities(*(torch.zeros(4, 4).double() for _ in range(3)))
-    weights, evidence = trusted(even, (0.4, 0.1, 0.5), 0.02, doubles(0, 0, 0, -3.0))
-    assert evidence.tolist() == pytest.approx([0, 0, 0, -2.1])
-    assert float(weights[3] / weights[0]) == pytest.approx(2.718281828**-2.1)
-
-
-def test_no_update_is_longer_than_three_times_the_usual():
-    rows = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 600.0], [1e30, 0.0]])
-    factors = shortened(rows, doubles(1, 1, 1, 0, 0), 3.0)
-    assert factors.tolist() == pytest.approx([1.0, 1.0, 1.0, 0.01, 6e-30])
-    assert shortened(rows, doubles(1, 1, 1, 0, 0), float("inf")).tolist() == [1.0] * 5

@@ -67,7 +67,8 @@ KNOWING = [("ipm", "own"), ("ipm", "all"), ("alie", "all"), ("min_max", "all")] 
 
 @pytest.mark.parametrize(("name", "knows"), [*((name, None) for name in ATTACKS), *KNOWING])
 def test_attackers_tell_their_lies_and_the_others_answer_as_ever(name, knows):
-    chosen = {"attack": attack(name, **({} if knows is None else {"knows": knows}))}
+    fields = {"first": 1} if name == "defect" else {}
+    chosen = {"attack": attack(name, **fields, **({} if knows is None else {"knows": knows}))}
     expected = expected_replies(setup(**chosen))
     for mode in MODES:
         assert same(replies(setup(**chosen, engine={"mode": mode, "workers": 2})), expected), mode

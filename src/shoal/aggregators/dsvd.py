@@ -4,50 +4,50 @@ The paper's rule (`softmax_weights`): the mean similarity to the others, then a 
 
     l_i = mean_(j != i) (a1 S_v + a2 S_s + a3 S_l)_ij,   g_i ~ exp(l_i / T)
 
-Ours (`trusted`) keeps its form and lets what is seen decide the scales. With S one of S_v, S_s, S_l:
-
-    l_i = sum_j g_j S_ij / sum_j g_j over the others, those who are copies of i left out
-    e_i = min(0, (l_i - m) / max(T, s) + 1.5), with m the median of l and s its spread above the median
-    E_i = 0.7 E_i of the last time + 2 (a1 e_i[S_v] + a2 e_i[S_s] + a3 e_i[S_l])
-    g_i ~ exp(E_i) / c_i, with c_i how many copies of i there are
-
-The first l is a median over the others, the next ones trust those who were trusted before, five times over.
-
-- A component counts by how far a client falls out of what is usual in this round, not by its raw size: the
-  a's and T adapt to data, model and round. T is what is never taken for a difference. Attackers pull
-  the lower half of the scores apart, so the spread is that of the upper half.
-- Nobody gains by being more central than the median: e is at most 0, and honest clients count alike.
-- Copies count once. Honest updates are made from different samples in different orders, and are never
-  nearer than a fraction of their usual distance; those of clients who plot are, and raise each other's
-  similarity in the paper's rule. The usual distance is that within which half of the clients find half of
-  the others, so a majority of equal updates are no copies but the rule.
-- An update longer than three times the usual is shortened to that: similarities are bounded, and an update
-  that is long enough would outweigh any distrust.
-- Evidence adds up over rounds, and fades: updates grow less alike as training goes on, and liars stay liars.
+Ours collects evidence against each client over the rounds (`aggregators.trust`): from the alignment of
+singular directions (`aggregators.alignment`, a1), from lengths (a2) and from whole updates (a3), and from
+how an update agrees with the same client's earlier ones. No tensor of an update counts for more than four
+times its usual length: similarities are bounded, and a part that is long enough would outweigh any
+distrust.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, shortening
-from shoal.aggregators.similarity import Claims, Form, Similarities, similarities
+from shoal.aggregators.aggregator import Outcome
+from shoal.aggregators.alignment import alignment, folded
+from shoal.aggregators.matrix import (
+    NO_STEP,
+    Decision,
+    MatrixRule,
+    UpdateMatrix,
+    shortening,
+    step_shares,
+    weighted,
+)
+from shoal.aggregators.mean import add_weighted
+from shoal.aggregators.similarity import Apart, Form, Similarities, layer_weights, similarities, wholes
+from shoal.aggregators.trust import View, quantile, trusted
 from shoal.core.errors import SpecError
-from shoal.core.types import Weights
+from shoal.core.key import Key
+from shoal.core.task import Task
+from shoal.core.types import Moment, Weights
+from shoal.parts.factors import is_matrix
 
-MARGIN = 1.5  # spreads below the median that are nothing unusual
-SHARPNESS = 2.0  # how fast trust falls beyond
-MEMORY = 0.7  # what is left of the evidence one round later
-NEAR = 0.5  # of the usual distance: what lies within has a share in a copy
-STEPS = 5  # of asking those who are trusted whom they trust
-TEMPERATURE = 0.02  # the default; the hotter, the less is made of copies and of lengths
-LONGEST = 3.0  # median lengths that an update may have
-UPPER = 0.84  # a normal variable is one deviation above its median here
+TEMPERATURE = 0.02  # the default; the hotter, the less is made of everything
+LONGEST = 4.0  # median lengths that a tensor of an update may have
+UNRELATED = -math.sqrt(0.5)  # S_l of updates of one length with nothing in common
+HISTORY = 4096  # numbers that are remembered of a client's updates
+FADING = 0.8  # of what is remembered, with each new update
+SHUT_OUT = 0.1  # of the largest weight
+SIGNS = Key.from_seed(0).fold("history")  # the same in all rounds
 
 
 def softmax_weights(similar: Similarities, alphas: Sequence[float], temperature: float) -> Tensor:
@@ -58,95 +58,43 @@ def softmax_weights(similar: Similarities, alphas: Sequence[float], temperature:
     return torch.softmax(scores / temperature, 0)
 
 
-def trusted(
-    similar: Similarities, alphas: Sequence[float], temperature: float, past: Tensor
-) -> tuple[Tensor, Tensor]:
-    """[n] float64 each: the weights, sum 1, and the evidence against each client, given that of the past."""
-    copied = copies(-similar.updates)
-    once = copied.sum(1) ** -strictness(alphas, temperature)
-    others = 1 - copied
-    weights, evidence = once, past
-    for step in range(STEPS):
-        new = torch.zeros_like(past)
-        for alpha, part in zip(alphas, similar, strict=True):
-            if alpha:
-                score = _medians(part, others * once) if step == 0 else _means(part, others * weights)
-                new += alpha * unusual(score, once, temperature)
-        evidence = MEMORY * past + SHARPNESS * new
-        weights = once * (evidence - evidence.max()).exp()
-    return weights / weights.sum(), evidence
-
-
-def strictness(alphas: Sequence[float], temperature: float) -> float:
-    """In [0, 1]: 1 at the default temperature, 0 where it is infinite or nothing is looked at."""
-    return min(1.0, TEMPERATURE / temperature) if any(alphas) else 0.0
-
-
-def copies(distances: Tensor) -> Tensor:
-    """[n, n] in [0, 1]: how far two clients are copies of one another; each is one of itself."""
-    n = len(distances)
-    apart = distances.clone().fill_diagonal_(torch.inf)
-    within = apart.sort(1).values[:, (n - 2) // 2] if n > 1 else apart[:, 0]  # half of the others
-    usual = float(within.sort().values[(n - 1) // 2])
-    near = NEAR * usual
-    if not 0 < near < torch.inf:
-        return torch.eye(n, dtype=distances.dtype)
-    return (1 - distances / near).clamp(min=0).fill_diagonal_(1)
-
-
-def unusual(scores: Tensor, counts: Tensor, temperature: float) -> Tensor:
-    """[n], at most 0: how far each falls below what is usual, in spreads."""
-    middle = quantile(scores, counts, 0.5)
-    spread = max(quantile(scores, counts, UPPER) - middle, temperature)
-    return ((scores - middle) / spread + MARGIN).clamp(max=0)
-
-
-def quantile(values: Tensor, counts: Tensor, level: float) -> float:
-    """Of values that count so often; between two of them a straight line; 0 if there are none."""
-    here, often = values.numpy(), counts.numpy()  # for few numbers torch takes five times as long
-    here, often = here[often > 0], often[often > 0]
-    if not len(here):
-        return 0.0
-    order = here.argsort(kind="stable")
-    ordered, held = here[order], often[order]
-    ends = held.cumsum()
-    places = (ends - held / 2) / ends[-1]
-    after = min(int(places.searchsorted(level)), len(here) - 1)
-    before = max(after - 1, 0)
-    gap = places[after] - places[before]
-    share = min(max((level - places[before]) / gap, 0.0), 1.0) if gap > 0 else 1.0
-    return float(ordered[before] + share * (ordered[after] - ordered[before]))
-
-
-def shortened(rows: Tensor, counts: Tensor, longest: float) -> Tensor:
-    """[n] in (0, 1]: factors that make no row [n, numbers] longer than so many times the usual."""
-    norms = gram(rows).diagonal().sqrt()
-    return shortening(norms, longest * quantile(norms, counts, 0.5))
-
-
-def _medians(part: Tensor, counts: Tensor) -> Tensor:
-    """[n]: each one's median similarity to the others."""
-    pairs = zip(part, counts, strict=True)
-    return torch.tensor([quantile(row, count, 0.5) for row, count in pairs], dtype=part.dtype)
-
-
-def _means(part: Tensor, counts: Tensor) -> Tensor:
-    total = counts.sum(1)
-    return (counts * part).sum(1) / torch.where(total > 0, total, 1.0)
-
-
 class Evidence(NamedTuple):
-    """What is remembered."""
+    """What is remembered, by client, for those who took part."""
 
-    against: Mapping[int, float]  # by client, for those who took part
+    against: Mapping[int, float]
+    updates: Mapping[int, Tensor]  # [HISTORY]: a sketch of its updates so far, the recent ones foremost
+    out: Mapping[int, int]  # for those who hardly count: for how many rounds of theirs
 
     def of(self, ids: Sequence[int]) -> Tensor:
-        """[n] float64."""
+        """[n] float64: the evidence against clients."""
         return torch.tensor([self.against.get(client, 0.0) for client in ids], dtype=torch.float64)
 
-    def updated(self, ids: Sequence[int], evidence: Tensor) -> Evidence:
-        """With what is known now."""
-        return Evidence({**self.against, **dict(zip(ids, evidence.tolist(), strict=True))})
+    def agreement(self, ids: Sequence[int], sketches: Tensor) -> Tensor:
+        """[n] float64: the cosine of each update with the client's own earlier ones; NaN without any."""
+        found = torch.full((len(ids),), torch.nan, dtype=torch.float64)
+        for i, client in enumerate(ids):
+            if client in self.updates:
+                found[i] = float(sketches[i].double() @ self.updates[client].double())
+                found[i] /= max(float(sketches[i].norm() * self.updates[client].norm()), 1e-30)
+        return found
+
+    def updated(self, ids: Sequence[int], evidence: Tensor, sketches: Tensor, own: Tensor) -> Evidence:
+        """With what is known now. Who turned round is still measured by what it was."""
+        directions = sketches / sketches.norm(dim=1, keepdim=True).clamp(min=1e-30)
+        past = dict(self.updates)
+        for i, client in enumerate(ids):
+            if not float(own[i]) < 0:
+                past[client] = FADING * past.get(client, torch.zeros(sketches.shape[1])) + directions[i]
+        against = {**self.against, **dict(zip(ids, evidence.tolist(), strict=True))}
+        return self._replace(against=against, updates=past)
+
+    def judged(self, ids: Sequence[int], weights: Tensor) -> Evidence:
+        """With who is shut out: its weight is below `SHUT_OUT` of the largest."""
+        out = {client: rounds for client, rounds in self.out.items() if client not in ids}
+        for client, low in zip(ids, (weights < SHUT_OUT * weights.max()).tolist(), strict=True):
+            if low:
+                out[client] = self.out.get(client, 0) + 1
+        return self._replace(out=dict(sorted(out.items())))
 
 
 @dataclass(frozen=True)
@@ -177,45 +125,96 @@ class Similarity(MatrixRule):
         """Of directions, sizes and whole updates."""
         return (self.alpha1, self.alpha2, self.alpha3)
 
+    @property
+    def strictness(self) -> float:
+        """In [0, 1]: 1 at the default temperature, 0 where it is infinite or nothing is looked at."""
+        return min(1.0, TEMPERATURE / self.temperature) if any(self.alphas) else 0.0
+
+    @property
+    def collects(self) -> bool:
+        """Whether evidence is collected; otherwise the weights are the paper's."""
+        return self.adaptive and not self.literal
+
     def init(self, model: Weights) -> Evidence:
         """See `Aggregator`."""
-        return Evidence({})
+        return Evidence({}, {}, {})
 
     def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
         """See `MatrixRule`."""
-        return self.judged(state, updates, [self.rank] * len(updates.ids))
+        return self.judged(state, updates, [self.rank] * len(updates.ids), SIGNS)
 
-    def judged(
-        self, state: Evidence, updates: UpdateMatrix, ranks: Sequence[float], claims: Claims = ()
-    ) -> Decision:
-        """The same, with a rank for each client, and what it claims that its update decomposes into."""
-        buffers = updates.model.buffers.keys()
-        weights, evidence = self.weigh(updates.parts(), ranks, state.of(updates.ids), buffers, claims)
+    def finish(self, task: Task, state: Any, acc: UpdateMatrix, moment: Moment) -> Outcome:
+        """See `Aggregator`."""
+        came = acc.arrived()
+        if not came.ids:
+            return Outcome(state, NO_STEP)
+        return self.judged(state, came, [self.rank] * len(came.ids), moment.key).outcome(came)
+
+    def judged(self, state: Evidence, updates: UpdateMatrix, ranks: Sequence[float], key: Key) -> Decision:
+        """The step, with a rank for each client and a key for the signs of sketches."""
+        parts = updates.parts()
+        buffers = [name for name in parts if name in updates.model.buffers]
+        if not self.collects:
+            shares = self.softmax(parts, ranks, buffers) * updates.weights
+            return weighted(state, updates, shares / shares.sum())
+        sketches = folded(updates.rows[:, None], 2, HISTORY, SIGNS)[:, 0]
+        own = state.agreement(updates.ids, sketches)
+        weights, evidence = self.weigh(parts, min(ranks), state.of(updates.ids), own, key, buffers)
         shares = weights * updates.weights
         shares = shares / shares.sum()
-        if self.adaptive and not self.literal:
-            strict = strictness(self.alphas, self.temperature)
-            shares = shares * shortened(updates.rows, shares, LONGEST / strict if strict else torch.inf)
-        return Decision(state.updated(updates.ids, evidence), updates.combined(shares), shares)
+        step, pulls = self._bounded_step(parts, shares)
+        after = state.updated(updates.ids, evidence, sketches, own).judged(updates.ids, weights)
+        return Decision(after, step, shares, pulls, {"shut_out": after.out})
 
-    def weigh(
-        self,
-        parts: Mapping[str, Tensor],
-        ranks: Sequence[float],
-        past: Tensor,
-        buffers: Any = (),
-        claims: Claims = (),
-    ) -> tuple[Tensor, Tensor]:
-        """Weights and evidence for updates [clients, *shape], by tensor."""
+    def softmax(
+        self, parts: Mapping[str, Tensor], ranks: Sequence[float], buffers: Collection[str] = ()
+    ) -> Tensor:
+        """The paper's weights for updates [clients, *shape], by tensor."""
         parameters = {name: value for name, value in parts.items() if name not in buffers}
         similar = similarities(
             parameters if self.literal else parts,
             ranks,
             self.form,
             literal=self.literal,
-            buffers=[name for name in parts if name in buffers],
-            claims=claims,
+            buffers=() if self.literal else buffers,
         )
-        if self.adaptive and not self.literal:
-            return trusted(similar, self.alphas, self.temperature, past)
-        return softmax_weights(similar, self.alphas, self.temperature), past
+        return softmax_weights(similar, self.alphas, self.temperature)
+
+    def weigh(
+        self,
+        parts: Mapping[str, Tensor],
+        rank: float,
+        past: Tensor,
+        own: Tensor,
+        key: Key,
+        buffers: Collection[str] = (),
+    ) -> tuple[Tensor, Tensor]:
+        """Weights and evidence for updates [clients, *shape], by tensor, all compared at one rank."""
+        apart = {name: Apart.of(value.reshape(len(value), -1)) for name, value in parts.items()}
+        count = layer_weights({name: whole.norms for name, whole in apart.items()}, buffers)
+        matrices = [name for name in parts if is_matrix(parts[name][0]) and name not in buffers]
+        near = wholes(apart, count)
+        views = [View(near - UNRELATED, 2 * self.alpha3)]
+        for name in matrices if self.alpha1 else ():
+            likeness = alignment(parts[name], key.fold(name), rank)
+            views.append(View(likeness, 2 * self.alpha1 / len(matrices)))
+        norms = sum(
+            (whole.norms.square() for name, whole in apart.items() if name not in buffers),
+            torch.zeros_like(past),
+        ).sqrt()
+        return trusted(views, -near, norms, past, own, 10 * self.alpha2, self.strictness)
+
+    def _bounded_step(self, parts: Mapping[str, Tensor], shares: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of updates, no tensor of which is far longer than usual, and the clients' shares of it."""
+        limit, pieces = LONGEST / self.strictness if self.strictness else torch.inf, []
+        pulled, length = torch.zeros_like(shares), 0.0
+        for value in parts.values():
+            rows = value.reshape(len(value), -1).contiguous()
+            norms = rows.double().norm(dim=1)
+            total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
+            factors = shortening(norms, limit * quantile(norms, shares, 0.5)) if limit < torch.inf else 1.0
+            add_weighted(total, rows, (shares * factors).numpy())
+            here = float(total @ total)
+            pulled, length = pulled + here * step_shares(rows, total, shares * factors), length + here
+            pieces.append(total)
+        return torch.cat(pieces), pulled / length if length else pulled

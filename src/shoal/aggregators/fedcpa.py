@@ -1,7 +1,7 @@
 """FedCPA: an update is normal if it treats the same parameters as important as the others do.
 
-Han, Park, Wu, Kim, Zhu, Xie, Cha: Towards Attack-tolerant Federated Learning via Critical Parameter Analysis,
-ICCV 2023, section 3.
+Han, Park, Wu, Kim, Zhu, Xie, Cha: Towards Attack-tolerant Federated Learning via Critical Parameter
+Analysis, ICCV 2023, section 3.
 
     c_i = |(w_i - w) w_i|, number by number, over all matrices
     T_i, B_i = the places of its largest and its smallest 1 %                   -> `critical`
@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, floating
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, floating, weighted
 from shoal.core.errors import SpecError
 from shoal.core.types import Weights
 from shoal.kernels.critical import compared, extremes, importance
@@ -104,7 +104,7 @@ class CriticalParameters(MatrixRule):
         apart = np.array([likeness(one, whole) for one in clients])
         weights = normality(torch.from_numpy(between.mean(1) + apart))
         shares = weights / (weights > 0).sum()
-        return Decision(CriticalState(updates.model), updates.combined(shares), shares)
+        return weighted(CriticalState(updates.model), updates, shares)
 
 
 def _vector(model: Weights) -> Tensor:

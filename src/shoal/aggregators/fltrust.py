@@ -7,8 +7,8 @@ Algorithm 2.
                TS_i = max(0, cos(g_i, g_0))                                     -> `trusted`
                w <- w + sum_i TS_i (||g_0|| / ||g_i||) g_i / sum_i TS_i         -> `levelled`
 
-An update counts for its direction alone: all are as long as the server's own. If nobody is trusted the model
-stays as it is.
+An update counts for its direction alone: all are as long as the server's own. If nobody is trusted the
+model stays as it is.
 
 The root samples are drawn from the training set and taken from no client, as in the paper's experiments. No
 other method has clean samples at the server, so a comparison must say that this one does.
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, by_client
-from shoal.aggregators.matrix import NO_STEP, UpdateMatrix, gram
+from shoal.aggregators.matrix import NO_STEP, UpdateMatrix, gram, weighted
 from shoal.core.data import schedule
 from shoal.core.errors import SpecError
 from shoal.core.method import Axes
@@ -88,8 +88,10 @@ class FLTrust(Aggregator):
         came = acc.add(SERVER, acc.model, own, 1.0).arrived()._replace(counters=acc.counters)
         products = gram(came.rows)
         trust = trusted(products)
-        step = came.step(came.combined(trust * levelled(products)))
-        return Outcome(state, step, by_client(came.ids[1:], trust[1:]))
+        made = weighted(state, came, trust * levelled(products))
+        assert made.pulls is not None
+        metrics = {"step_shares": by_client(came.ids[1:], made.pulls[1:])}
+        return Outcome(state, came.step(made.step), by_client(came.ids[1:], trust[1:]), metrics)
 
     def _own_update(self, task: Task, model: Weights, moment: Moment) -> Weights:
         """What the server's own training changes."""

@@ -1,17 +1,17 @@
 """The geometric median: the point whose distances to all updates have the smallest sum.
 
-Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning, IEEE Transactions on Signal Processing
-70, 2022 (RFA), Algorithm 2.
+Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning, IEEE Transactions on Signal
+Processing 70, 2022 (RFA), Algorithm 2.
 
     z <- argmin_z sum_i a_i ||z - D_i||,  by smoothed Weiszfeld steps:
     b_i = a_i / max(nu, ||z - D_i||),   z <- sum_i b_i D_i / sum_i b_i          -> `weiszfeld`
     w <- w + z
 
 Departures: the paper stops after a few steps, because each is a round of secure aggregation; this server
-has all updates, computes with their distances alone, and goes on until nothing changes, `iterations` at most.
-An update longer than a million times the median is shortened to that: the median hardly depends on how far
-away a point is, and digits would be lost. a_i is 1 unless `weights = "samples"`, the paper's choice: a
-number of samples is only a claim.
+has all updates, computes with their distances alone, and goes on until nothing changes, `iterations` at
+most. An update longer than a million times the median is shortened to that: the median hardly depends on
+how far away a point is, and digits would be lost. a_i is 1 unless `weights = "samples"`, the paper's
+choice: a number of samples is only a claim.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, shortening, squared_distances
+from shoal.aggregators.matrix import (
+    Decision,
+    MatrixRule,
+    UpdateMatrix,
+    gram,
+    shortening,
+    squared_distances,
+    weighted,
+)
 from shoal.core.errors import SpecError
 
 FAR = 1e6  # median lengths: beyond, only the direction of an update is looked at
@@ -66,4 +74,4 @@ class GeometricMedian(MatrixRule):
         factors = shortening(norms, FAR * float(norms.quantile(0.5)))
         squares = squared_distances(products * factors[:, None] * factors[None, :])
         shares = factors * weiszfeld(squares, updates.weights, self.iterations, self.smoothing)
-        return Decision(state, updates.combined(shares), shares)
+        return weighted(state, updates, shares)

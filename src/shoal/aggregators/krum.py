@@ -9,9 +9,9 @@ Descent, NeurIPS 2017, section 4.
 
 f is the number of attackers that are expected; n > 2 f + 2.
 
-Departures: D_i is the change by local training, not one gradient. f may be a share of the cohort. m is n - f
-unless it is given. Where replies are lost in a round and n is too small for f, the round goes on with the
-largest f that n allows.
+Departures: D_i is the change by local training, not one gradient. f may be a share of the cohort. m is n
+- f unless it is given. Where replies are lost in a round and n is too small for f, the round goes on with
+the largest f that n allows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import check_amount, count_of
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, squared_distances
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, squared_distances, weighted
 from shoal.core.errors import SpecError
 
 
@@ -77,7 +77,7 @@ class Krum(MatrixRule):
         n = len(updates.ids)
         squares = squared_distances(gram(updates.rows))
         chosen = krum_chosen(squares, bearable(count_of(self.f, n), n), 1)
-        return Decision(state, updates.combined(chosen), chosen)
+        return weighted(state, updates, chosen)
 
 
 @dataclass(frozen=True)
@@ -104,4 +104,4 @@ class MultiKrum(MatrixRule):
         attackers = bearable(count_of(self.f, n), n)
         squares = squared_distances(gram(updates.rows))
         chosen = krum_chosen(squares, attackers, n - attackers if self.m is None else self.m)
-        return Decision(state, updates.combined(chosen), chosen)
+        return weighted(state, updates, chosen)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -18,9 +19,10 @@ from shoal.aggregators.aggregator import Aggregator, Outcome, by_client, offset
 from shoal.aggregators.mean import add_weighted, counted, reached
 from shoal.core.flat import Flat, vectors
 from shoal.core.task import Task
-from shoal.core.types import Cohort, Moment, PerClient, Weights
+from shoal.core.types import Cohort, Metrics, Moment, PerClient, Weights
 from shoal.kernels.products import products
 
+MOST = 10.0  # median weights that a client may have
 CHUNK = 2**16  # columns of the matrix that are computed with at once
 
 
@@ -79,12 +81,12 @@ class UpdateMatrix(NamedTuple):
         return bool(self.weights.isnan().all())
 
     def arrived(self) -> UpdateMatrix:
-        """Without the rows of those who did not reply."""
+        """Without the rows of those who did not reply; a weight is only a claim, and bounded."""
         came = ~self.weights.isnan()
         if bool(came.all()):
-            return self
+            return self._replace(weights=bounded(self.weights))
         ids = tuple(client for client, here in zip(self.ids, came.tolist(), strict=True) if here)
-        return self._replace(ids=ids, rows=self.rows[came], weights=self.weights[came])
+        return self._replace(ids=ids, rows=self.rows[came], weights=bounded(self.weights[came]))
 
     def parts(self) -> dict[str, Tensor]:
         """[clients, *shape]: the updates of each floating tensor, as views."""
@@ -114,6 +116,11 @@ class UpdateMatrix(NamedTuple):
         return Weights(together, {**buffers, **counted(self.model, self.counters)})
 
 
+def bounded(claims: Tensor) -> Tensor:
+    """[n]: weights that clients claim, none more than `MOST` times the median."""
+    return claims.clamp(max=MOST * float(claims.quantile(0.5))) if len(claims) else claims
+
+
 def floating(weights: Weights) -> dict[str, Tensor]:
     """The parameters, and those of the buffers that are no counters."""
     buffers = {name: value for name, value in weights.buffers.items() if value.is_floating_point()}
@@ -129,6 +136,33 @@ class Decision(NamedTuple):
     state: Any
     step: Tensor  # [numbers] float64
     weights: Tensor  # [clients] float64: how much each update counts in the step
+    pulls: Tensor | None = None  # [clients] float64: each client's share of the step, see `step_shares`
+    metrics: Metrics = MappingProxyType({})
+
+    def outcome(self, updates: UpdateMatrix) -> Outcome:
+        """As an aggregator gives it."""
+        metrics = dict(self.metrics)
+        if self.pulls is not None:
+            metrics["step_shares"] = by_client(updates.ids, self.pulls)
+        return Outcome(self.state, updates.step(self.step), by_client(updates.ids, self.weights), metrics)
+
+
+def step_shares(parts: Tensor, step: Tensor, coefficients: Tensor) -> Tensor:
+    """[clients] float64, sum 1: how far each client's part of the step, its coefficient times its row of
+    `parts` [clients, numbers], goes in the direction of the step [numbers], over the step's length."""
+    length = float(step @ step)
+    if not length:
+        return torch.zeros_like(coefficients)
+    return coefficients * _along(parts, step) / length
+
+
+def _along(rows: Tensor, direction: Tensor) -> Tensor:
+    """[n] float64: the inner products of rows [n, numbers] with one direction [numbers]."""
+    if rows.device.type == "cpu" and rows.dtype == torch.float32:
+        peak = float(direction.abs().max())
+        unit = (direction / peak).float()[None]
+        return peak * torch.from_numpy(products(rows.contiguous().numpy(), unit.numpy()))[:, 0]
+    return (rows.double() @ direction).cpu()
 
 
 class MatrixRule(Aggregator):
@@ -168,8 +202,13 @@ class MatrixRule(Aggregator):
         came = acc.arrived()
         if not came.ids:
             return Outcome(state, NO_STEP)
-        decision = self.decide(state, came)
-        return Outcome(decision.state, came.step(decision.step), by_client(came.ids, decision.weights))
+        return self.decide(state, came).outcome(came)
+
+
+def weighted(state: Any, updates: UpdateMatrix, coefficients: Tensor) -> Decision:
+    """The decision for the sum of the updates, each times its coefficient."""
+    step = updates.combined(coefficients)
+    return Decision(state, step, coefficients, step_shares(updates.rows, step, coefficients))
 
 
 def gram(rows: Tensor) -> Tensor:

@@ -5,9 +5,9 @@ thresholding).
 
     w <- w + sum_i a_i D_i min(1, c / ||D_i||) / sum_i a_i        -> `clipped_shares`
 
-Departures: without a number, c is the median norm of the round's updates, because the right number depends on
-model, data and round. The noise that the paper adds on top is not part of this method. a_i is 1 unless
-`weights = "samples"`.
+Departures: without a number, c is the median norm of the round's updates, because the right number
+depends on model, data and round. The noise that the paper adds on top is not part of this method. a_i is
+1 unless `weights = "samples"`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, shortening
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, shortening, weighted
 from shoal.core.errors import SpecError
 
 
@@ -44,4 +44,4 @@ class ClippedMean(MatrixRule):
         """See `MatrixRule`."""
         norms = gram(updates.rows).diagonal().sqrt()
         shares = clipped_shares(norms, updates.weights, self.clip)
-        return Decision(state, updates.combined(shares), shares)
+        return weighted(state, updates, shares)

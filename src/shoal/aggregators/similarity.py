@@ -28,7 +28,6 @@ from shoal.aggregators.matrix import gram, squared_distances
 from shoal.parts.factors import Factors, as_matrix, factored, full_rank, is_matrix, rank_of
 
 Form = Literal["invariant", "literal", "subspace"]
-Claims = Sequence[Mapping[str, Factors]]  # by client, if there are any: what updates are the products of
 FAINT = 1e-3  # of a matrix's strongest direction: what is weaker may be rounding
 BUFFERS = 0.1  # what floating buffers count together, beside parameters
 
@@ -65,16 +64,14 @@ def similarities(
     *,
     literal: bool = False,
     buffers: Collection[str] = (),
-    claims: Claims = (),
 ) -> Similarities:
     """Of updates [clients, *shape], by tensor; each client's matrices cut to its share of their largest rank.
 
-    `literal` keeps raw sums and distances, over all tensors together. Where clients claim to know what their
-    updates decompose into, that is checked, which is cheaper than to decompose them.
+    `literal` keeps raw sums and distances, over all tensors together.
     """
     n = len(shares)
     apart = {name: Apart.of(value.reshape(n, -1)) for name, value in updates.items()}
-    cut = {name: _cut(name, value, shares, claims) for name, value in updates.items() if is_matrix(value[0])}
+    cut = {name: _cut(value, shares) for name, value in updates.items() if is_matrix(value[0])}
     vectors = {name: FORMS[form](factors, raw=literal) for name, factors in cut.items()}
     sizes = {name: Apart.of(_sizes(factors)) for name, factors in cut.items()}
     nothing = torch.zeros(n, n, dtype=torch.float64)
@@ -89,8 +86,13 @@ def similarities(
     return Similarities(
         sum((count[name] / total * vectors[name] for name in cut), nothing),
         sum((count[name] / total * sizes[name].nearness() for name in cut), nothing),
-        sum((count[name] * whole.nearness() for name, whole in apart.items()), nothing),
+        wholes(apart, count),
     )
+
+
+def wholes(apart: Mapping[str, Apart], count: Mapping[str, float]) -> Tensor:
+    """[clients, clients]: S_l over all tensors."""
+    return torch.stack([count[name] * whole.nearness() for name, whole in apart.items()]).sum(0)
 
 
 def layer_weights(norms: Mapping[str, Tensor], buffers: Collection[str]) -> dict[str, float]:
@@ -107,14 +109,11 @@ def layer_weights(norms: Mapping[str, Tensor], buffers: Collection[str]) -> dict
     return {name: counts[name] / total for name in norms}
 
 
-def _cut(name: str, updates: Tensor, shares: Sequence[float], claims: Claims) -> list[Factors]:
+def _cut(updates: Tensor, shares: Sequence[float]) -> list[Factors]:
     """Each client's matrix, cut to its rank and to the directions that are more than rounding."""
-    largest, found = full_rank(updates[0]), []
-    for i, (update, share) in enumerate(zip(updates, shares, strict=True)):
-        rank, claim = rank_of(share, largest), claims[i].get(name) if claims else None
-        known = claim is not None and len(claim.s) == rank and claim.are_singular()
-        found.append(_strong(claim if known and claim else factored(as_matrix(update), rank)))
-    return found
+    largest = full_rank(updates[0])
+    pairs = zip(updates, shares, strict=True)
+    return [_strong(factored(as_matrix(update), rank_of(share, largest))) for update, share in pairs]
 
 
 def _sizes(cut: Sequence[Factors]) -> Tensor:

@@ -9,8 +9,8 @@ ICML 2018, Algorithm 1, options I and II.
 
 The median is the trimmed mean that drops all but the middle one or two.
 
-Departures: D_i is the change by local training, not a gradient. The paper's b is a share beta of all clients;
-`trim` may be that or a number.
+Departures: D_i is the change by local training, not a gradient. The paper's b is a share beta of all
+clients; `trim` may be that or a number.
 """
 
 from __future__ import annotations

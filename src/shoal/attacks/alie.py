@@ -1,8 +1,8 @@
 """A little is enough: attackers shift the mean as far as they can without being conspicuous.
 
-Baruch, Baruch, Goldberg: A Little Is Enough: Circumventing Defenses For Distributed Learning, NeurIPS 2019,
-Algorithm 3. Of n clients, m attack; mu and sigma are mean and standard deviation of the attackers' own honest
-updates, per coordinate.
+Baruch, Baruch, Goldberg: A Little Is Enough: Circumventing Defenses For Distributed Learning, NeurIPS
+2019, Algorithm 3. Of n clients, m attack; mu and sigma are mean and standard deviation of the attackers'
+own honest updates, per coordinate.
 
     s = floor(n / 2 + 1) - m     honest clients that must lie beyond the attackers         -> `z_max`
     z = the largest z with Phi(z) < (n - m - s) / (n - m)                                  -> `z_max`

@@ -1,7 +1,7 @@
 """Backdoor: attackers train the model to predict the target class for images with a small patch.
 
-Gu, Dolan-Gavitt, Garg: BadNets, 2017 (the patch); Bagdasaryan, Veit, Hua, Estrin, Shmatikov: How To Backdoor
-Federated Learning, AISTATS 2020 (with some clients of a federation).
+Gu, Dolan-Gavitt, Garg: BadNets, 2017 (the patch); Bagdasaryan, Veit, Hua, Estrin, Shmatikov: How To
+Backdoor Federated Learning, AISTATS 2020 (with some clients of a federation).
 
     x <- x with `value` in its last `size` x `size` pixels, in all channels      -> `Backdoor.triggered`
     y <- target                                                                  -> `Backdoor.poison`

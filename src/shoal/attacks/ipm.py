@@ -1,7 +1,7 @@
 """Inner product manipulation: attackers make the inner product of the mean with the true mean negative.
 
-Xie, Koyejo, Gupta: Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product Manipulation, UAI 2019.
-mu is the mean of the attackers' own honest updates.
+Xie, Koyejo, Gupta: Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product Manipulation, UAI
+2019. mu is the mean of the attackers' own honest updates.
 
     update <- -epsilon mu                                         -> `Ipm.lie`
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,29 +47,43 @@ class MinMax(Attack):
     ) -> list[Reply]:
         """See `Attack`."""
         push = DIRECTIONS[self.direction]
-        gamma = reach([tensors(target(reply)) for reply in known], push)
+        gamma = reach(Distances.of(known, push))
         return in_unison(replies, known, lambda x: x.mean(0) + gamma * push(x))
 
 
-def reach(updates: Sequence[Sequence[Tensor]], push: Callable[[Tensor], Tensor]) -> float:
-    """The largest gamma for `mean + gamma push`; summed per tensor, so that no update is copied whole."""
-    count = len(updates)
-    between, along = torch.zeros(count, count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
-    away, length = torch.zeros(count, dtype=torch.float64), 0.0
-    for leaves in zip(*updates, strict=True):
-        if not leaves[0].is_floating_point():
-            continue
-        x = torch.stack(leaves).double()
-        step, offsets = push(x).reshape(-1), (x.mean(0) - x).reshape(count, -1)
-        products = offsets @ offsets.T
-        squares = products.diagonal()
-        away += squares
-        between += squares[:, None] + squares[None, :] - 2 * products
-        along += offsets @ step
-        length += float(step @ step)
-    room = between.max() - away  # >= 0: the mean is never farther away than the farthest update
-    if length == 0:
+class Distances(NamedTuple):
+    """Of updates from one another and from `mean + gamma push`, summed over tensors: none is copied whole."""
+
+    between: Tensor  # [n, n]: squared
+    away: Tensor  # [n]: squared, from the mean
+    along: Tensor  # [n]: the products of mean - update with the push
+    length: float  # of the push, squared
+
+    @classmethod
+    def of(cls, replies: Sequence[Reply], push: Callable[[Tensor], Tensor]) -> Distances:
+        """Between these replies."""
+        count = len(replies)
+        between = torch.zeros(count, count, dtype=torch.float64)
+        along, away, length = between[0].clone(), between[0].clone(), 0.0
+        for leaves in zip(*(tensors(target(reply)) for reply in replies), strict=True):
+            if not leaves[0].is_floating_point():
+                continue
+            x = torch.stack(leaves).double()
+            step, offsets = push(x).reshape(-1), (x.mean(0) - x).reshape(count, -1)
+            products = offsets @ offsets.T
+            squares = products.diagonal()
+            away += squares
+            between += squares[:, None] + squares[None, :] - 2 * products
+            along += offsets @ step
+            length += float(step @ step)
+        return cls(between, away, along, length)
+
+
+def reach(found: Distances) -> float:
+    """The largest gamma for `mean + gamma push`."""
+    room = found.between.max() - found.away  # >= 0: the mean is never farther away than the farthest update
+    if found.length == 0:
         return 0.0
     # |offset_i + gamma p|^2 = away_i + 2 gamma along_i + gamma^2 length <= max between
-    roots = ((along.square() + length * room.clamp(min=0)).sqrt() - along) / length
+    roots = ((found.along.square() + found.length * room.clamp(min=0)).sqrt() - found.along) / found.length
     return float(roots.min())

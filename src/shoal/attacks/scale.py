@@ -1,7 +1,7 @@
 """Scaling: attackers multiply their update, so that it dominates the mean.
 
-Bagdasaryan, Veit, Hua, Estrin, Shmatikov: How To Backdoor Federated Learning, AISTATS 2020, section 4 (model
-replacement: with the factor n / attackers, the mean becomes the attackers' model).
+Bagdasaryan, Veit, Hua, Estrin, Shmatikov: How To Backdoor Federated Learning, AISTATS 2020, section 4
+(model replacement: with the factor n / attackers, the mean becomes the attackers' model).
 
     update <- factor update                                       -> `Scale.forge`
 

@@ -2,8 +2,8 @@
 
     D -> U_k diag(s_k) V_k^T, the nearest matrix of rank k (Eckart and Young)     -> `parts.factors.factored`
 
-It costs k (rows + columns + 1) numbers; where the dense matrix takes fewer, that is sent. Only updates have a
-rank worth the name: messages, vectors and buffers travel as they are.
+It costs k (rows + columns + 1) numbers; where the dense matrix takes no more, it is sent as it is. Only
+updates have a rank worth the name: messages, vectors and buffers travel as they are.
 """
 
 from __future__ import annotations
@@ -87,10 +87,9 @@ def _cut(value: Any, share: float) -> Any:
     rank = rank_of(share, min(matrix.shape))
     if rank == min(matrix.shape):
         return value
-    factors = factored(matrix, rank)
-    numbers = sum(part.numel() for part in factors)
-    cut = Cut(factors, tuple(value.shape))
-    return cut if numbers < matrix.numel() else cut.whole()
+    if rank * (sum(matrix.shape) + 1) >= matrix.numel():
+        return value
+    return Cut(factored(matrix, rank), tuple(value.shape))
 
 
 def _whole(value: Any) -> Any:

@@ -3,24 +3,27 @@
 Dynamic SVD-Enhanced Approach for Federated Learning, submitted to ICLR 2025 and withdrawn, openreview
 7TNfxnX3h9. D_i = v_i - w_t is the update of client i, U_i, s_i, V_i its decomposition (eq. 4).
 
-    client i:  trains to v_i; p_i = F_i(w_t) - F_i(v_i)                 (eq. 10) -> `client_training`
-               sends U, s, V cut to rank k_i                            -> `codecs.low_rank.LowRank`
+    client i:  trains to v_i; sends D_i as U, s, V cut to rank k_i      -> `codecs.low_rank.LowRank`
     server:    S = a1 S_v + a2 S_s + a3 S_l                             (eq. 5)  -> `aggregators.similarity`
                g_i ~ exp(mean_j S_ij)                                   (eqs. 6, 7) -> `aggregators.dsvd`
                w <- w + sum_i g_i D_i                                   (eq. 3)  -> `aggregators.dsvd`
                k_i + d if p_i is high, k_i - d if it is low             (eqs. 8, 9) -> `next_shares`
+               p_i = F_i(w_t) - F_i(v_i), as client i says              (eq. 10) -> `client_training`
 
 Departures: the paper decomposes a matrix with as many rows as the model has parameters, which nobody can
 hold; here each matrix of the model is decomposed. tr(U_i^T U_j) depends on signs that nothing fixes;
 `form = "invariant"` does not. S_s and S_l are divided by the norms, so that they do not grow with the
-learning rate, and there is a temperature; `literal = true` keeps them raw as in the paper, whose own is 1.
-Weights that adapt to what is seen are ours (`aggregators.dsvd`); `adaptive = false` is the paper's softmax.
-A rank is a share of the largest one, the same for all matrices of a client; it starts at a half, d is a
-sixteenth, and high and low are beyond the quartiles of the round. The paper's server averages the full v_i,
-which clients send beside the factors; here the cut updates are all that travels, or with
-`aggregate = "full"` the full ones. Factors are only a claim: the server checks that they are singular
-vectors and values, and decomposes by itself what was not sent as such. Buffers are averaged with the same
-weights. The paper's theorem has a wrong sign and no proof of its last step; nothing here relies on it.
+learning rate, and there is a temperature; `literal = true` keeps them raw as in the paper, whose own is
+1. Evidence that adds up over the rounds is ours (`aggregators.trust`); `adaptive = false` is the paper's
+softmax. A rank is a share of the largest one, the same for all matrices of a client; it starts at a half,
+d is a sixteenth, and high and low are beyond the quartiles of the round. A client's own p_i is a claim
+that nobody can check: by default p_i is its share of the step, which the server sees, a client that is
+not trusted does not rise, and no rank falls below a quarter; `score = "claimed"` is the paper's, down to
+rank 1. Updates are compared at the smallest rank of the round, so that none gains by sending more
+directions. The paper's server averages the full v_i, which clients send beside the factors; here the cut
+updates are all that travels, or with `aggregate = "full"` the full ones. Buffers are averaged with the
+same weights. The paper's theorem has a wrong sign and no proof of its last step; nothing here relies on
+it.
 """
 
 from __future__ import annotations
@@ -32,20 +35,20 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.aggregators.aggregator import Weighting, by_client, moved
+from shoal.aggregators.aggregator import Weighting, moved
 from shoal.aggregators.averaging import client_weight
-from shoal.aggregators.dsvd import Evidence, Similarity
+from shoal.aggregators.dsvd import SIGNS, Evidence, Similarity
 from shoal.aggregators.matrix import UpdateMatrix
 from shoal.aggregators.similarity import Form
-from shoal.codecs.low_rank import Cut, LowRank, restored
+from shoal.codecs.low_rank import LowRank, restored
 from shoal.core.data import Data
 from shoal.core.gate import Like
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start, Training
-from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Setting, Weights
-from shoal.parts.factors import Factors, full_rank, is_matrix, rank_of
+from shoal.core.types import Cohort, Context, Memory, Metrics, ModelUpdate, Moment, Reply, Setting, Weights
+from shoal.parts.factors import full_rank, is_matrix, rank_of
 from shoal.parts.losses import mean_loss
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
@@ -53,6 +56,8 @@ from shoal.solver.sgd import Sgd
 
 START = Similarity.rank  # of the largest rank
 STEP = 1 / 16  # by which a rank grows and shrinks
+FLOOR = 0.25  # the smallest rank where the server keeps the score
+Score = Literal["seen", "claimed"]
 
 
 class DSVDState(NamedTuple):
@@ -65,26 +70,17 @@ class DSVDState(NamedTuple):
 
 
 class DSVDReply(NamedTuple):
-    """What a client returns."""
+    """What a client returns that is asked for its score."""
 
     update: Weights
     score: Tensor  # [] float64: how much training lowered its own loss
-
-
-class DSVDReceived(NamedTuple):
-    """The same, with its matrices whole again."""
-
-    update: Weights
-    score: Tensor
-    factors: Mapping[str, Factors]  # of those that came as such
 
 
 class DSVDAcc(NamedTuple):
     """The fold."""
 
     updates: UpdateMatrix
-    scores: Mapping[int, float]
-    factors: Mapping[int, Mapping[str, Factors]]  # by client: what its update is the product of
+    scores: Mapping[int, float]  # as claimed, if they are asked for
 
 
 @dataclass(frozen=True)
@@ -99,6 +95,7 @@ class DSVD(Training):
     form: Form = Similarity.form
     literal: bool = Similarity.literal
     adaptive: bool = Similarity.adaptive
+    score: Score = "seen"
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "uniform"
     terms: tuple[Term, ...] = ()
@@ -126,20 +123,18 @@ class DSVD(Training):
 
     def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
         """See `Method`."""
-        return {"update": sent.model, "score": Like((), torch.float64)}
+        score = {"score": Like((), torch.float64)} if self.score == "claimed" else {}
+        return {"update": sent.model, **score}
 
     def begin(self, state: DSVDState, cohort: Cohort) -> DSVDAcc:
         """See `Method`."""
-        return DSVDAcc(UpdateMatrix.empty(state.model, cohort), {}, {})
+        return DSVDAcc(UpdateMatrix.empty(state.model, cohort), {})
 
     def fold(self, acc: DSVDAcc, client: int, sent: Any, reply: Reply) -> DSVDAcc:
         """See `Method`."""
         weight, payload = client_weight(self.weights, reply), reply.payload
-        updates = acc.updates.add(client, sent.model, payload.update, weight)
-        factors = payload.factors if sent.model is acc.updates.model else {}  # else its row is another
-        return DSVDAcc(
-            updates, {**acc.scores, client: float(payload.score)}, {**acc.factors, client: factors}
-        )
+        claim = {client: float(payload.score)} if self.score == "claimed" else {}
+        return DSVDAcc(acc.updates.add(client, sent.model, payload.update, weight), {**acc.scores, **claim})
 
     def finish(self, task: Task, state: DSVDState, acc: DSVDAcc, moment: Moment) -> tuple[DSVDState, Metrics]:
         """See `Method`."""
@@ -147,25 +142,32 @@ class DSVD(Training):
         if not came.ids:
             return state, {}
         shares = [state.shares.get(client, START) for client in came.ids]
-        claims = [acc.factors[client] for client in came.ids]
-        decision = self._rule().judged(state.evidence, came, shares, claims)
-        step = came.step(decision.step)
-        kept, params = self.server.step(state.server, step.params)
-        scores = torch.tensor([acc.scores[client] for client in came.ids], dtype=torch.float64)
-        after = dict(zip(came.ids, next_shares(shares, scores), strict=True))
-        metrics = {"weights": by_client(came.ids, decision.weights), "ranks": _ranks(came, shares)}
-        model = moved(state.model, step._replace(params=params))
-        return DSVDState(model, decision.state, kept, {**state.shares, **after}), metrics
+        decision = self._rule().judged(state.evidence, came, shares, moment.key)
+        outcome = decision.outcome(came)
+        kept, params = self.server.step(state.server, outcome.step.params)
+        if self.score == "claimed":
+            scores = torch.tensor([acc.scores[client] for client in came.ids], dtype=torch.float64)
+            after = next_shares(shares, scores, 0.0)
+        else:
+            assert decision.pulls is not None
+            after = next_shares(shares, decision.pulls, FLOOR)
+        metrics = {"weights": outcome.weights, "ranks": _ranks(came, shares), **outcome.metrics}
+        model = moved(state.model, outcome.step._replace(params=params))
+        ranks = {**state.shares, **dict(zip(came.ids, after, strict=True))}
+        return DSVDState(model, outcome.state, kept, ranks), metrics
 
     def client_training(
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
     ) -> Course:
         """See `Training`."""
-        before = mean_loss(task, message.model, data)
+        asked = self.score == "claimed"
+        before = mean_loss(task, message.model, data) if asked else None
         trained = yield Start(message.model, self.terms)
-        update = trained.update(message.model)
-        score = before - mean_loss(task, trained.weights, data)  # eq. 10
-        return memory, Reply(DSVDReply(update, score), data.weight, {"train_loss": trained.loss})
+        payload: Any = ModelUpdate(trained.update(message.model))
+        if before is not None:
+            score = before - mean_loss(task, trained.weights, data)  # eq. 10
+            payload = DSVDReply(payload.update, score)
+        return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 
     def upload(self, reply: Reply, setting: Setting) -> Reply:
         """See `Method`."""
@@ -175,9 +177,7 @@ class DSVD(Training):
 
     def received(self, reply: Reply, sent: Any) -> Reply:
         """See `Method`."""
-        params, whole = reply.payload.update.params, restored(reply.payload, sent.model)
-        factors = {name: value.factors for name, value in params.items() if isinstance(value, Cut)}
-        return reply._replace(payload=DSVDReceived(whole.update, whole.score, factors))
+        return reply._replace(payload=restored(reply.payload, sent.model))
 
 
 def weights(
@@ -194,15 +194,17 @@ def weights(
     """[n] float64, sum 1: how much each of a round's updates counts, with nothing remembered."""
     rule = Similarity(alpha1, alpha2, alpha3, temperature, form, literal, adaptive)
     together = {name: torch.stack([update[name] for update in updates]) for name in updates[0]}
-    past = torch.zeros(len(updates), dtype=torch.float64)
-    return rule.weigh(together, [rule.rank] * len(updates), past)[0]
+    if not rule.collects:
+        return rule.softmax(together, [rule.rank] * len(updates))
+    nothing = torch.zeros(len(updates), dtype=torch.float64)
+    return rule.weigh(together, rule.rank, nothing, torch.full_like(nothing, torch.nan), SIGNS)[0]
 
 
-def next_shares(shares: Sequence[float], scores: Tensor) -> list[float]:
+def next_shares(shares: Sequence[float], scores: Tensor, floor: float) -> list[float]:
     """The ranks of the next round, as shares of the largest."""
     low, high = (float(scores.quantile(level)) for level in (0.25, 0.75))
     moves = [STEP * ((score > high) - (score < low)) for score in scores.tolist()]  # eqs. 8, 9
-    return [min(max(share + move, 0.0), 1.0) for share, move in zip(shares, moves, strict=True)]
+    return [min(max(share + move, floor), 1.0) for share, move in zip(shares, moves, strict=True)]
 
 
 def _ranks(came: UpdateMatrix, shares: Sequence[float]) -> dict[int, list[int]]:

@@ -45,6 +45,17 @@ def attackers_weight(weights: Mapping[Any, float] | None, attackers: Collection[
     return {"attackers_weight": lost / total, "honest_weight": (total - lost) / total}
 
 
+def attackers_step_share(shares: Mapping[Any, float] | None, attackers: Collection[int]) -> dict[str, float]:
+    """The attackers' share of the step, where the aggregation rule reports clients' shares.
+
+    It is below 0 where they held the model back.
+    """
+    if not shares:
+        return {}
+    theirs = (float(share) for client, share in shares.items() if int(client) in attackers)
+    return {"attackers_step_share": sum(theirs)}
+
+
 def _virtual(records: Sequence[Record]) -> float | None:
     """The virtual time of all rounds; None without devices."""
     found = [record["virtual_seconds"] for record in records if record["virtual_seconds"] is not None]

@@ -28,7 +28,7 @@ from shoal.runs.directory import REPORT, RunDirectory, Saved
 from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
 from shoal.runs.files import storing
 from shoal.runs.model_file import named_weights, weights_sha256
-from shoal.runs.record import Record, as_record, attackers_weight, summarise
+from shoal.runs.record import Record, as_record, attackers_step_share, attackers_weight, summarise
 from shoal.runs.result import Result
 from shoal.spec import Spec, from_table, load_spec
 
@@ -247,6 +247,7 @@ def _round(spec: Spec, setup: Setup, progress: Progress, before: Sequence[Record
     if spec.attack is not None:
         liars = [client for client in done.cohort if setup.side.attacks(client, progress.round - 1)]
         record |= {"attackers": liars, **attackers_weight(record.get("weights"), liars)}
+        record |= attackers_step_share(record.get("step_shares"), liars)
     return progress, record
 
 

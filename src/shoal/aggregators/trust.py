@@ -1,0 +1,143 @@
+"""Evidence against clients, and how much each counts after it.
+
+A view is a likeness S_ij of all clients that is 0 for those who have nothing in common. In each round
+
+    l_i = sum_j g_j S_ij / sum_j g_j over the others, those who are copies of i left out
+    m, s = the median of l and its spread above the median, among those who are trusted
+    e_i = 2 (m - t) (l_i - t) / s^2,   t = max(0, m - 4 s)                                -> `verdict`
+
+e_i is a log likelihood ratio: how much likelier l_i is for an honest client, around m, than for one that
+lies as far on the other side of t. Where clients have little in common (m is small), it is small, and
+says nothing either way. Who agrees with the others as much as t never has anything against it.
+
+    E_i = min(0, E_i + e_i), where e_i is at most 1 and at least -20: trust is lost fast and regained slowly
+    g_i ~ min(1, exp(E_i + 5)) / c_i, with c_i how many copies of i there are
+
+Evidence does not fade: it adds up in rounds that tell something, and rounds that tell nothing leave it
+alone. Nobody gains by being more central than others: honest clients count alike.
+
+- Copies count once. Honest updates are made from different samples in different orders, and are never
+  nearer than a fraction of their usual distance. The usual distance is that within which half of the clients
+  find half of the others, so a majority of equal updates are no copies but the rule.
+- A client who was among the others and turns against its own past is caught by that -> `reversal`.
+- Who is far longer than the trusted are is suspected -> `excess`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+MARGIN = 4.0  # spreads below the median that are nothing unusual
+LEAST_SPREAD = 0.15  # of the median
+WORST, BEST = -20.0, 1.0  # what one round can say
+SLACK = 5.0  # evidence that changes nothing yet
+NEAR = 0.5  # of the usual distance: what lies within has a share in a copy
+STEPS = 5  # of asking those who are trusted whom they trust
+UPPER = 0.84  # a normal variable is one deviation above its median here
+TOO_LONG = 4.0  # median lengths of an update
+STEEP = 20.0  # evidence against an update e times as long as that
+
+
+class View(NamedTuple):
+    """How alike clients are in one respect."""
+
+    likeness: Tensor  # [clients, clients] float64; 0: nothing in common
+    say: float
+
+
+def trusted(
+    views: Sequence[View],
+    apart: Tensor,
+    norms: Tensor,
+    past: Tensor,
+    own: Tensor,
+    size: float = 1.0,
+    strict: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """[n] float64 each: the weights, sum 1, and the evidence, given that of the past.
+
+    `apart` [n, n] are distances, `norms` [n] lengths, which have the say `size`, `own` [n] says how each
+    update agrees with the same client's earlier ones (NaN: there are none), and `strict` in [0, 1] how much
+    is made of everything.
+    """
+    copied = copies(apart)
+    once, others = copied.sum(1) ** -strict, 1 - copied
+    weights, evidence = once, past
+    for step in range(STEPS):
+        new, scores = torch.zeros_like(past), _means if step else _medians
+        for view in views:
+            new += view.say * verdict(scores(view.likeness, others * weights), weights)
+        # agreement excuses neither length nor treason
+        new = new.clamp(max=BEST) + size * excess(norms, weights) + reversal(own, weights)
+        evidence = (past + strict * new.clamp(min=WORST)).clamp(max=0)
+        weights = once * (evidence + SLACK).clamp(max=0).exp()
+    return weights / weights.sum(), evidence
+
+
+def verdict(scores: Tensor, counts: Tensor) -> Tensor:
+    """[n]: for (above 0) and against (below 0) each client, from how alike it is to the trusted ones."""
+    middle = quantile(scores, counts, 0.5)
+    if middle <= 0:
+        return torch.zeros_like(scores)
+    spread = max(quantile(scores, counts, UPPER) - middle, LEAST_SPREAD * middle)
+    threshold = max(0.0, middle - MARGIN * spread)
+    return 2 * (middle - threshold) * (scores - threshold) / spread**2
+
+
+def reversal(own: Tensor, counts: Tensor) -> Tensor:
+    """[n]: against who turns round; others are as they were."""
+    known = ~own.isnan()
+    usual = max(quantile(own[known], counts[known], 0.5), 0.0)
+    return (2 * usual * own.nan_to_num() / LEAST_SPREAD**2).clamp(max=0)
+
+
+def excess(norms: Tensor, counts: Tensor) -> Tensor:
+    """[n]: against who is too long."""
+    usual = quantile(norms, counts, 0.5)
+    if usual <= 0:
+        return torch.zeros_like(norms)
+    return -STEEP * (norms / (TOO_LONG * usual)).clamp(min=1).log()
+
+
+def copies(distances: Tensor) -> Tensor:
+    """[n, n] in [0, 1]: how far two clients are copies of one another; each is one of itself."""
+    n = len(distances)
+    apart = distances.clone().fill_diagonal_(torch.inf)
+    within = apart.sort(1).values[:, (n - 2) // 2] if n > 1 else apart[:, 0]  # half of the others
+    usual = float(within.sort().values[(n - 1) // 2])
+    near = NEAR * usual
+    if not 0 < near < torch.inf:
+        return torch.eye(n, dtype=distances.dtype)
+    return (1 - distances / near).clamp(min=0).fill_diagonal_(1)
+
+
+def quantile(values: Tensor, counts: Tensor, level: float) -> float:
+    """Of values that count so often; between two of them a straight line; 0 if there are none."""
+    here, often = values.numpy(), counts.numpy()  # for few numbers torch takes five times as long
+    here, often = here[often > 0], often[often > 0]
+    if not len(here):
+        return 0.0
+    order = here.argsort(kind="stable")
+    ordered, held = here[order], often[order]
+    ends = held.cumsum()
+    places = (ends - held / 2) / ends[-1]
+    after = min(int(places.searchsorted(level)), len(here) - 1)
+    before = max(after - 1, 0)
+    gap = places[after] - places[before]
+    share = min(max((level - places[before]) / gap, 0.0), 1.0) if gap > 0 else 1.0
+    return float(ordered[before] + share * (ordered[after] - ordered[before]))
+
+
+def _medians(part: Tensor, counts: Tensor) -> Tensor:
+    """[n]: each one's median likeness to the others."""
+    pairs = zip(part, counts, strict=True)
+    return torch.tensor([quantile(row, count, 0.5) for row, count in pairs], dtype=part.dtype)
+
+
+def _means(part: Tensor, counts: Tensor) -> Tensor:
+    total = counts.sum(1)
+    return (counts * part).sum(1) / torch.where(total > 0, total, 1.0)
