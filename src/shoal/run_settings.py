@@ -98,12 +98,15 @@ class Seeds:
 class EngineSpec:
     """Where clients run."""
 
-    name: Literal["local"] = "local"
+    name: Literal["local", "ray", "flower"] = "local"
     mode: Literal["auto", "serial", "block", "workers"] = "auto"
     workers: int = 0  # processes or threads; 0: one per processor. Does not change results
     exact: bool = False  # accepted, but without effect: all modes give the same bits
     device: str = "cpu"
+    address: str = ""  # of a Ray cluster; "auto": one that runs here; empty: start one on this machine
 
     def __post_init__(self) -> None:
+        if self.address and self.name != "ray":
+            raise SpecError(f"address = {self.address!r} is for engine ray, not {self.name}; leave it out")
         if self.workers < 0:
             raise SpecError(f"workers must be at least 0, got {self.workers}; 0 uses all processors")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from shoal.engines.serial import Serial
 from shoal.engines.worker_pool import Workers
 
 Mode = Literal["auto", "serial", "block", "workers"]
+Elsewhere = Callable[[ClientSide, MemoryStore], Way]  # a way to run clients on other machines
 
 MODES: dict[type, str] = {Serial: "serial", Blocks: "block", Workers: "workers"}
 EXCHANGED = 2  # legs of a round that are always exchanged, so that the byte counts of later legs are known
@@ -42,12 +43,17 @@ class LocalEngine(Engine):
         workers: int = 1,
         timetable: Timetable | None = None,  # the clients that are there in each round; None: all
         fleet: Fleet | None = None,  # the devices, if they are simulated
+        elsewhere: Elsewhere | None = None,  # runs the clients not here but on a cluster
     ) -> None:
         self._fleet = fleet
         self._side, self._shards, self._store = side, shards, MemoryStore()
         self._timetable = timetable or (lambda round: range(len(shards)))
         self._threads = workers
-        ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
+        if elsewhere is not None:
+            ways = [elsewhere(side, self._store)]
+        else:
+            ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
+        self._here = elsewhere is None
         self._auto = Auto(ways, shards.counts)
         self._way: Auto | Collusion = self._auto
         blocks = any(isinstance(way, Blocks) for way in ways)
@@ -70,7 +76,7 @@ class LocalEngine(Engine):
     @property
     def mode(self) -> str:
         """The mode in use; with "auto" the one that is being tried, or the fastest."""
-        return MODES[type(self._auto.way)]
+        return MODES[type(self._auto.way)] if self._here else "cluster"
 
     def clients(self, round: int) -> Population:
         """See `Engine`."""
@@ -143,11 +149,12 @@ class LocalEngine(Engine):
     def _shortcut(self, walk: Walk) -> tuple[State, Metrics] | None:
         """The state after the remaining legs, if the method can compute it without exchanging anything.
 
-        Not possible with an attack, privacy, a lossy codec, client memories, or a selector that observes.
+        Not possible with an attack, privacy, a lossy codec, client memories, or a selector that observes;
+        and not if clients run elsewhere.
         """
         side, cohort = self._side, walk.legs[0]
         changed = side.attack is not None or side.privacy is not None or not side.codec.transparent
-        if changed or side.remembers or side.selector.observes:
+        if changed or side.remembers or side.selector.observes or not self._here:
             return None
         if any(leg is not cohort for leg in walk.legs):
             return None

@@ -25,6 +25,7 @@ from shoal.core.task import Task
 from shoal.core.training import solver_of
 from shoal.data.client_data import Simulated
 from shoal.engines.local import LocalEngine, cores
+from shoal.engines.ray_actors import RayActors
 from shoal.kernels.plan import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
@@ -73,7 +74,17 @@ def build(spec: Spec) -> Setup:
     attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
     fleet = fleet_of(spec, task, shards)
-    engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), timetable, fleet)
+    workers = spec.engine.workers or cores()
+    elsewhere = partial(RayActors, address=spec.engine.address, count=spec.engine.workers)
+    engine = LocalEngine(
+        side,
+        shards,
+        spec.engine.mode,
+        workers,
+        timetable,
+        fleet,
+        elsewhere if spec.engine.name == "ray" else None,
+    )
     own = replace(task, root=data.root)  # the clients' task has no access to the server's samples
     federation = server_side(spec, own, engine, most)
     return Setup(spec, federation, dataset, shards, side)
