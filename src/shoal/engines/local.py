@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,16 @@ from shoal.engines.serial import Serial
 from shoal.engines.worker_pool import Workers
 
 Mode = Literal["auto", "serial", "block", "workers"]
-Elsewhere = Callable[[ClientSide, MemoryStore], Way]  # a way to run clients on other machines
 
 MODES: dict[type, str] = {Serial: "serial", Blocks: "block", Workers: "workers"}
 EXCHANGED = 2  # legs of a round that are always exchanged, so that the byte counts of later legs are known
+
+
+class Elsewhere(NamedTuple):
+    """A way to run clients on other machines."""
+
+    start: Callable[[ClientSide, MemoryStore], Way]
+    keeps_memories: bool = False  # whether the clients' memories stay there
 
 
 class LocalEngine(Engine):
@@ -50,10 +56,11 @@ class LocalEngine(Engine):
         self._timetable = timetable or (lambda round: range(len(shards)))
         self._threads = workers
         if elsewhere is not None:
-            ways = [elsewhere(side, self._store)]
+            ways = [elsewhere.start(side, self._store)]
         else:
             ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
         self._here = elsewhere is None
+        self._keeps_memories = elsewhere is None or not elsewhere.keeps_memories
         self._auto = Auto(ways, shards.counts)
         self._way: Auto | Collusion = self._auto
         blocks = any(isinstance(way, Blocks) for way in ways)
@@ -162,8 +169,10 @@ class LocalEngine(Engine):
         rest = len(walk.legs) - EXCHANGED
         return side.method.shortcut(side.task, walk.state, data, rest, self._threads)
 
-    def memory(self, client: int, version: Version | None) -> Memory:
+    def memory(self, client: int, version: Version | None) -> Memory | None:
         """See `Engine`."""
+        if not self._keeps_memories:
+            return None
         return self._store.read(client, version) or self._side.fresh
 
     def restore(self, client: int, version: Version, memory: Memory) -> None:

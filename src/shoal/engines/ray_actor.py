@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from shoal.core.client import ClientSide
 from shoal.core.engine import TRAINING, Delivery, Memory, Work
@@ -41,6 +42,7 @@ class ClientActor:
 
     def __init__(self, side: Packed) -> None:
         torch.set_num_threads(1)
+        threadpool_limits(1, "blas")  # as in the process that this one works for
         keep_freed_memory()
         self._side: ClientSide = unpack(side, copied=False)
         self._store = MemoryStore()
@@ -71,7 +73,7 @@ class ClientActor:
             for delivery in deliveries:
                 if delivery.reply is not None:
                     for client in delivery.clients:
-                        memory = self._store.read(client, job.work.version)
-                        assert memory is not None
-                        kept[client] = memory
+                        new = self._store.read(client, job.work.version)
+                        assert new is not None
+                        kept[client] = new
         return ActorResult(deliveries, kept)

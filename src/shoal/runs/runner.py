@@ -69,6 +69,7 @@ class Result:
     @property
     def dataset(self) -> Dataset:
         """The data set of the run."""
+        assert self._setup.dataset is not None  # of a simulation, which this is the result of
         return self._setup.dataset
 
     def model(self, client: int | None = None) -> nn.Module:
@@ -107,7 +108,7 @@ def run(
         directory = None if out is None else RunDirectory.create(Path(out), setup.spec)
         records: list[Record] = []
         try:
-            return _play(setup, start(setup.federation), records, directory, watcher, report)
+            return play(setup, start(setup.federation), records, directory, watcher, report)
         except (StageError, SpecError):
             if directory is not None and not records:
                 directory.remove()  # nothing is lost, and `out` can be used again
@@ -120,7 +121,7 @@ def resume(path: str | Path, watcher: Watcher | None = None, *, report: bool = T
     with one_thread(), closing(spec) as setup:
         saved = directory.load_checkpoint()
         if saved is None:
-            return _play(setup, start(setup.federation), directory.rounds(0), directory, watcher, report)
+            return play(setup, start(setup.federation), directory.rounds(0), directory, watcher, report)
         progress, made_with = saved
         if made_with != environment():
             warnings.warn(
@@ -130,7 +131,7 @@ def resume(path: str | Path, watcher: Watcher | None = None, *, report: bool = T
             )
         for client, version in progress.accepted.items():
             setup.federation.engine.restore(client, version, directory.load_memory(client, version))
-        return _play(setup, progress, directory.rounds(progress.round), directory, watcher, report)
+        return play(setup, progress, directory.rounds(progress.round), directory, watcher, report)
 
 
 def as_spec(spec: Spec | Mapping[str, Any] | str | Path) -> Spec:
@@ -170,7 +171,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _play(
+def play(
     setup: Setup,
     progress: Progress,
     records: list[Record],
@@ -178,6 +179,7 @@ def _play(
     watcher: Watcher | None,
     report: bool,
 ) -> Result:
+    """Run the rounds that are missing, and conclude the run."""
     spec, saved = setup.spec, progress.accepted
     while not _over(spec, records):
         progress, record = _round(spec, setup, progress, records)
