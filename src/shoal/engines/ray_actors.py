@@ -211,8 +211,8 @@ class _Exchange:
         if self._losses[call.positions] == LOSSES:
             names = ", ".join(str(self._cohort.ids[position]) for position in call.positions[:5])
             raise StageError(
-                f"{self._work.verb} of client {names} failed in round {self._work.round + 1}: {LOSSES} actors "
-                "died with it, perhaps because memory ran out"
+                f"{self._work.verb} of client {names} failed in round {self._work.round + 1}: "
+                f"{LOSSES} actors died with it, perhaps because memory ran out"
             )
 
 

@@ -11,9 +11,9 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import Any, NamedTuple
 
 from shoal.core.errors import SpecError
 from shoal.federation.processes import end, environment_of, free_port, launch
@@ -37,7 +37,7 @@ def read_membership(folder: Path) -> Membership:
         found = Membership(str(table["name"]), int(table["id"]), folder / "site.key", folder / "ca.crt")
     except FileNotFoundError:
         raise SpecError(
-            f"{folder} has no site.toml; ask the server's people for the folder that `shoal keys` made for you"
+            f"{folder} has no site.toml; ask the server's people for the folder that `shoal keys` made"
         ) from None
     except (tomllib.TOMLDecodeError, KeyError, ValueError) as error:
         raise SpecError(f"{folder / 'site.toml'} is damaged: {error}") from None
@@ -54,21 +54,21 @@ class Node:
     say: Callable[[str], None]
     insecure: bool = False
     _process: subprocess.Popen[bytes] | None = None
-    _over: bool = False
+    _over: threading.Event = field(default_factory=threading.Event)
 
     def run(self, path: str) -> None:
         """Keep the node running; the relay finds this process at the socket `path`."""
         pause = SOON
-        while not self._over:
+        while not self._over.is_set():
             began = time.monotonic()
             self._process = launch(self._command(path), environment_of(self.folder / "flower"), self.log)
             code = self._process.wait()
-            if self._over:
+            if self._over.is_set():
                 return
             end(self._process)
             pause = SOON if time.monotonic() - began > 4 * LATER else min(2 * pause, LATER)
             self.say(f"the link to {self.server} is lost ({why(code)}); trying again in {pause:g} s")
-            time.sleep(pause)
+            self._over.wait(pause)
 
     @property
     def log(self) -> Path:
@@ -85,7 +85,7 @@ class Node:
 
     def close(self) -> None:
         """End the node."""
-        self._over = True
+        self._over.set()
         if self._process is not None:
             end(self._process)
 
@@ -113,12 +113,13 @@ def listen(answer: Callable[[bytes, bytes], tuple[bytes, bytes]], server: socket
                 continue
 
 
-def _part(file: IO[bytes]) -> bytes:
+def _part(file: Any) -> bytes:
+    """A length in 8 bytes, and so many bytes."""
     head = file.read(8)
     if len(head) < 8:
         raise EOFError
     (length,) = struct.unpack("<Q", head)
-    data = file.read(length)
+    data: bytes = file.read(length)
     if len(data) < length:
         raise EOFError
     return data

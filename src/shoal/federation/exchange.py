@@ -77,7 +77,7 @@ class SiteExchange:
         return Letter(node, write_job(job), bytes(outbox[position][0]))
 
     def _note(self, client: int, found: Found) -> None:
-        site, (answer, packet, error) = self._roster.sites[client], found
+        site, (answer, _, error) = self._roster.sites[client], found
         site.doing = ""
         reason = error or ("" if answer is None else answer.reason)
         if reason:

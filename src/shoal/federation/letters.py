@@ -1,7 +1,7 @@
 """What travels between a server and its sites: a job or an answer, and a packet, each as bytes.
 
-The packet is Shoal's own format, so that its length is the number of bytes in the record. The job says what to
-do with it.
+The packet is Shoal's own format, so that its length is the number of bytes in the record. The job says what
+to do with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server of a federation: Flower's SuperLink, a gateway before it, and the loop, watched and restarted."""
+"""The server of a federation: Flower's SuperLink, a gateway before it, and the loop."""
 
 from __future__ import annotations
 
@@ -46,11 +46,9 @@ class Server:
         """Start what sites connect to."""
         self._inner = self._inner or free_port()
         self._environment = environment_of(self.folder / "flower")
-        connection = {"address": f"127.0.0.1:{self._inner}"}
-        certificate = (
-            "insecure = true" if self.keys is None else f'root-certificates = "{self._key("ca.crt")}"'
-        )
-        text = f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "{connection["address"]}"\n{certificate}\n'
+        trust = "insecure = true" if self.keys is None else f'root-certificates = "{self._key("ca.crt")}"'
+        address = f'[superlink.here]\naddress = "127.0.0.1:{self._inner}"'
+        text = f'[superlink]\ndefault = "here"\n\n{address}\n{trust}\n'
         (self.folder / "flower" / "config.toml").write_text(text, encoding="utf-8")
         command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self._inner)]
         command += [

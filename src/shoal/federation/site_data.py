@@ -106,7 +106,7 @@ def _opened(source: str, expected: Expected) -> Dataset:
     name, _, group = source.partition("/")
     if name not in DATASET.entries and ":" not in name:
         raise SpecError(
-            f"--data {source!r} is neither a CSV file nor a data set; data sets are listed by `shoal datasets`"
+            f"--data {source!r} is neither a CSV file nor a data set; `shoal datasets` lists those"
         )
     dataset = load_dataset(TaskSpec(dataset=name))
     return _group(dataset, group) if group else _alone(dataset, slice(None), slice(None))
