@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.federation.letters import Letter, Returned
-from shoal.federation.rounds import Plan, run_rounds
+from shoal.federation.rounds import ServerPlan, run_rounds
 from shoal.federation.site_client import SiteClient
 from shoal.runs.directory import RunDirectory
 
@@ -43,9 +43,9 @@ def sites(folder: Path, sources: list[str]) -> dict[int, SiteClient]:
     return {100 + i: SiteClient(i, source, folder / f"site{i}") for i, source in enumerate(sources)}
 
 
-def plan(out: Path, count: int, *, simulated: bool) -> Plan:
+def plan(out: Path, count: int, *, simulated: bool) -> ServerPlan:
     nodes = {100 + i: i for i in range(count)}
-    return Plan(str(out), [(f"site{i}", i) for i in range(count)], nodes, simulated, 0.0)
+    return ServerPlan(str(out), [(f"site{i}", i) for i in range(count)], nodes, simulated, 0.0)
 
 
 def federated(spec, folder: Path, sources: list[str], post=None, lines=None) -> MemoryPost:

@@ -232,7 +232,7 @@ def connect(address: str, count: int) -> tuple[Any, bool]:
             ray.init(address=address, **quiet)
         else:
             ray.init(num_cpus=count or None, include_dashboard=False, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n")[0]
         raise SpecError(
             f"engine.address = {address!r}: {reason}; start a cluster with `ray start --head`, or leave the "

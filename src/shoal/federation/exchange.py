@@ -12,7 +12,7 @@ from shoal.core.engine import Delivery, Work
 from shoal.core.key import Key
 from shoal.core.outbox import Outbox
 from shoal.core.types import Cohort, Tree, Version
-from shoal.federation.letters import Answer, Job, Letter, write_job
+from shoal.federation.letters import Answer, SiteJob, Letter, write_job
 from shoal.federation.roster import Found, Roster, collect
 from shoal.round_clock import ALWAYS, Deadline, surplus
 
@@ -62,7 +62,7 @@ class SiteExchange:
     def _letter(self, work: Work, cohort: Cohort, outbox: Outbox, key: Key, position: int) -> Letter:
         client = cohort.ids[position]
         own = key.fold("client", client).words
-        job = Job(
+        job = SiteJob(
             work.verb,
             self._roster.run,
             work.round,

@@ -16,7 +16,7 @@ from shoal.core.types import Version
 DESCRIBE = "describe"
 
 
-class Job(NamedTuple):
+class SiteJob(NamedTuple):
     """What a site is asked to do."""
 
     verb: str  # of an exchange, or `describe`
@@ -39,17 +39,17 @@ class Answer(NamedTuple):
     told: Mapping[str, Any] = {}  # a description of the site, if asked for
 
 
-def write_job(job: Job) -> bytes:
+def write_job(job: SiteJob) -> bytes:
     """The job as bytes."""
     plain = job._replace(setting={name: _plain(value) for name, value in job.setting.items()})
     return to_bytes({**plain._asdict(), "setting": dict(plain.setting)})
 
 
-def read_job(data: bytes) -> Job:
+def read_job(data: bytes) -> SiteJob:
     """The inverse of `write_job`."""
     table = from_bytes(data)
     versions = {name: _version(table[name]) for name in ("accepted", "saved")}
-    return Job(**{**table, **versions, "key": tuple(table["key"])})
+    return SiteJob(**{**table, **versions, "key": tuple(table["key"])})
 
 
 def write_answer(answer: Answer) -> bytes:
@@ -69,7 +69,7 @@ def read_answer(data: bytes) -> Answer:
     raise ValueError("its answer cannot be read: a field is of the wrong type")
 
 
-def job_key(job: Job) -> Key:
+def job_key(job: SiteJob) -> Key:
     """The client's random key."""
     return Key((job.key[0], job.key[1]))
 

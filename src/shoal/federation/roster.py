@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.federation.letters import DESCRIBE, Answer, Job, Letter, Post, read_answer, write_job
+from shoal.federation.letters import DESCRIBE, Answer, SiteJob, Letter, Post, read_answer, write_job
 
 POLL = 0.05  # seconds between two looks for answers; grows up to the next
 SLOW_POLL = 0.5
@@ -72,7 +72,7 @@ class Roster:
             time.sleep(SLOW_POLL)
 
     def _describe(self, nodes: Sequence[int]) -> None:
-        job = write_job(Job(DESCRIBE, self.run))
+        job = write_job(SiteJob(DESCRIBE, self.run))
         for node in nodes:
             if self.nodes is not None:
                 self.sites[self.nodes[node]].state = "joining"

@@ -33,7 +33,7 @@ from shoal.spec import Spec, dump_spec
 RUN = "federation.json"  # in the run's directory: the name of the run
 
 
-class Plan(NamedTuple):
+class ServerPlan(NamedTuple):
     """What a server is asked to do."""
 
     out: str  # the run's directory
@@ -82,7 +82,7 @@ class DeclaredShards(Shards):
 
 
 def run_rounds(
-    post: Post, plan: Plan, status: Path | None, log: Callable[[str], None], *, report: bool = True
+    post: Post, plan: ServerPlan, status: Path | None, log: Callable[[str], None], *, report: bool = True
 ) -> None:
     """Run all rounds that are missing in the run's directory."""
     directory, spec = RunDirectory.open(Path(plan.out))

@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.engines.os_settings import die_with_parent
 from shoal.federation.letters import Letter, Returned
-from shoal.federation.rounds import Plan, run_rounds
+from shoal.federation.rounds import ServerPlan, run_rounds
 
 TTL = 7 * 86400.0  # seconds that a message may take
 PLAN, STATUS, LOG, FAILED = "plan.json", "status.json", "server.log", "failed.txt"
@@ -68,7 +68,7 @@ def serve(grid: Any, folder: str) -> None:
         try:
             table = json.loads((place / PLAN).read_text(encoding="utf-8"))
             nodes = table["nodes"] and {int(node): number for node, number in table["nodes"].items()}
-            plan = Plan(**{**table, "nodes": nodes})
+            plan = ServerPlan(**{**table, "nodes": nodes})
             run_rounds(GridPost(grid), plan, place / STATUS, say)
         except BaseException as error:
             say("".join(traceback.format_exception(error)))

@@ -19,7 +19,7 @@ from shoal.core.key import Key
 from shoal.core.privacy import Privacy
 from shoal.core.serialization import from_bytes, to_bytes
 from shoal.core.types import Context, Reply, Version
-from shoal.federation.letters import DESCRIBE, Answer, Job, job_key, read_job, write_answer
+from shoal.federation.letters import DESCRIBE, Answer, SiteJob, job_key, read_job, write_answer
 from shoal.federation.site_data import Expected, open_source
 from shoal.runs.build import client_side, make_task
 from shoal.runs.directory import write_whole
@@ -77,10 +77,10 @@ class SiteClient:
             self._say("".join(traceback.format_exception(error)))  # stays here: it may show data
             return self._written(job, reason=f"{type(error).__name__} at the site; its log says more"), b""
 
-    def _written(self, job: Job, **fields: Any) -> bytes:
+    def _written(self, job: SiteJob, **fields: Any) -> bytes:
         return write_answer(Answer(self._number, job.round, job.leg, **fields))
 
-    def _described(self, job: Job, packet: bytes) -> dict[str, Any]:
+    def _described(self, job: SiteJob, packet: bytes) -> dict[str, Any]:
         invitation = read_invitation(packet)
         self._joined = self._join(job.run, invitation, packet)
         return {"samples": self._joined.samples, "environment": environment()}
@@ -106,7 +106,7 @@ class SiteClient:
             )
         return self._joined
 
-    def _visited(self, job: Job, packet: bytes) -> tuple[bytes, bytes]:
+    def _visited(self, job: SiteJob, packet: bytes) -> tuple[bytes, bytes]:
         joined = self._current(job.run)
         memory = self._memory(job) or joined.side.fresh
         context = Context(job.round, job.leg, job.setting, job_key(job))
@@ -128,7 +128,7 @@ class SiteClient:
     def _path(self, run: str, version: Version) -> Path:
         return self._folder / "memory" / run / f"{version[0]}-{version[1]}"
 
-    def _memory(self, job: Job) -> Memory | None:
+    def _memory(self, job: SiteJob) -> Memory | None:
         if job.accepted is None:
             return None
         path = self._path(job.run, job.accepted)
@@ -137,7 +137,7 @@ class SiteClient:
         memory: Memory = from_bytes(path.read_bytes())
         return memory
 
-    def _keep(self, job: Job, memory: Memory) -> None:
+    def _keep(self, job: SiteJob, memory: Memory) -> None:
         wanted = {(job.round, job.leg), job.accepted, job.saved} - {None}
         write_whole(self._path(job.run, (job.round, job.leg)), to_bytes(memory))
         names = {self._path(job.run, version).name for version in wanted if version} | {"invitation"}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import platform
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -23,15 +21,13 @@ from shoal.core.data import Dataset
 from shoal.core.errors import SpecError, StageError
 from shoal.core.serialization import to_bytes
 from shoal.core.types import Cohort, Version, message_for
-from shoal.engines.flower import new_lines, run_here
 from shoal.engines.os_settings import keep_freed_memory
 from shoal.loop import Progress, advance, start
-from shoal.run_settings import EngineSpec
 from shoal.runs.build import Setup, build
-from shoal.runs.directory import REPORT, ROUNDS, SUMMARY, RunDirectory, named_weights, weights_sha256
+from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sha256
 from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
 from shoal.runs.record import Record, as_record, attackers_weight, summarise
-from shoal.spec import Spec, dump_spec, from_table, load_spec
+from shoal.spec import Spec, from_table, load_spec
 
 Watcher = Callable[[Record], None]  # called with the record of every round
 
@@ -110,7 +106,9 @@ def run(
     """
     spec = as_spec(spec)
     if spec.engine.name == "flower":
-        return _run_on_flower(spec, out, watcher)
+        from shoal.runs.federated import run_on_flower  # which uses this module
+
+        return run_on_flower(spec, None if out is None else Path(out), watcher)
     with one_thread(), closing(spec) as setup:
         directory = None if out is None else RunDirectory.create(Path(out), setup.spec)
         records: list[Record] = []
@@ -139,28 +137,6 @@ def resume(path: str | Path, watcher: Watcher | None = None, *, report: bool = T
         for client, version in progress.accepted.items():
             setup.federation.engine.restore(client, version, directory.load_memory(client, version))
         return play(setup, progress, directory.rounds(progress.round), directory, watcher, report)
-
-
-def _run_on_flower(spec: Spec, out: str | Path | None, watcher: Watcher | None) -> Result:
-    """Run a federation of processes on this machine; without `out`, in a folder that is removed."""
-    with TemporaryDirectory(prefix="shoal-run-") as folder:
-        place, file = Path(folder) / "run" if out is None else Path(out), Path(folder) / "spec.toml"
-        file.write_text(dump_spec(spec), encoding="utf-8")
-        added = new_lines(place / ROUNDS)
-
-        def seen() -> None:
-            for line in next(added):
-                if watcher is not None:
-                    watcher(json.loads(line))
-
-        with closing(replace(spec, engine=EngineSpec())) as setup:
-            run_here(file, place, len(setup.shards), seen)
-            directory, _ = RunDirectory.open(place)
-            saved = directory.load_checkpoint()
-            assert saved is not None  # a federation always writes one
-            summary = json.loads((place / SUMMARY).read_text(encoding="utf-8"))
-            records = directory.rounds(saved[0].round)
-            return _result(setup, saved[0], records, summary, None if out is None else place)
 
 
 def as_spec(spec: Spec | Mapping[str, Any] | str | Path) -> Spec:
@@ -222,16 +198,17 @@ def play(
         if watcher is not None:
             watcher(record)
     summary = conclude(setup, progress, records, directory, report)
-    return _result(setup, progress, records, summary, None if directory is None else directory.path)
+    return as_result(setup, progress, records, summary, None if directory is None else directory.path)
 
 
-def _result(
+def as_result(
     setup: Setup,
     progress: Progress,
     records: Sequence[Record],
     summary: Mapping[str, Any],
     where: Path | None,
 ) -> Result:
+    """The result of a run that is over."""
     own = {"summary", "records", "spec", "directory", "_setup", "_progress"}
     numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(Result) if f.name not in own}
     return Result(
