@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import processes
 import pytest
 import tomli_w
 import typer
@@ -207,7 +208,7 @@ def test_ctrl_c_ends_a_run_without_losing_it(tmp_path):
     (tmp_path / "toy.toml").write_text(tomli_w.dumps(tables))
     code = "from shoal.cli import main; main()"
     command = [sys.executable, "-c", code, "run", "toy.toml", "--out", "here"]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = processes.environment()
     process = subprocess.Popen(
         command,
         cwd=tmp_path,

@@ -26,7 +26,8 @@ _HOMES = {
     "shoal.core.data": ("Dataset",),
     "shoal.core.errors": ("SpecError", "StageError"),
     "shoal.core.method": ("Method",),
-    "shoal.runs.runner": ("Result", "resume", "run"),
+    "shoal.runs.result": ("Result",),
+    "shoal.runs.runner": ("resume", "run"),
     "shoal.spec": ("Spec", "dump_spec", "load_spec"),
 }
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from shoal.core.data import Dataset
     from shoal.core.errors import SpecError, StageError
     from shoal.core.method import Method
-    from shoal.runs.runner import Result, resume, run
+    from shoal.runs.result import Result
+    from shoal.runs.runner import resume, run
     from shoal.spec import Spec, dump_spec, load_spec
 else:
 

@@ -49,10 +49,13 @@ class Checkpoint:
     """How often a checkpoint is saved."""
 
     every: int = 1  # rounds; 0: never
+    every_seconds: float | None = None  # at least; by default so many that saving takes 5 % of the time
 
     def __post_init__(self) -> None:
         if self.every < 0:
             raise SpecError(f"every must be at least 0, got {self.every}")
+        if self.every_seconds is not None and not 0 <= self.every_seconds < math.inf:
+            raise SpecError(f"every_seconds must be at least 0, got {self.every_seconds:g}")
 
 
 @dataclass(frozen=True)

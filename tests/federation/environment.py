@@ -15,7 +15,7 @@ there = pytest.mark.skipif(not Path(PYTHON).exists(), reason="no .venv-federatio
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Flower's temporary files go to the folder, so that processes can be told by it; Ray wants short paths."""
+    """Files of Flower go to the folder, by which its processes are found; Ray wants short paths."""
     return {**os.environ, "TMPDIR": str(folder), "RAY_TMPDIR": "/tmp", "PYTHONPATH": SOURCE}
 
 

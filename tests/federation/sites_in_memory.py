@@ -53,7 +53,7 @@ def federated(spec, folder: Path, sources: list[str], post=None, lines=None) -> 
     post = post or MemoryPost(sites(folder, sources))
     out = folder / "run"
     if not out.exists():
-        RunDirectory.create(out, spec)
+        RunDirectory.create(out, spec).close()
     say = (lambda line: None) if lines is None else lines.append
     planned = plan(out, len(sources), simulated=set(sources) == {"spec"})
     run_rounds(post, planned, folder / "status.json", say, report=False)

@@ -198,3 +198,29 @@ def test_a_regression_has_no_labels():
             task={"dataset": "toy:line", "model": "linear"},
             partition={"kind": "iid", "clients": 8},
         )
+
+
+def test_no_member_of_a_chain_can_be_spared():
+    tables = table(ONE_CHAIN, devices={"name": "tiers"}, faults={"over_select": 1.5})
+    with pytest.raises(SpecError, match="needs every member of a chain"):
+        shoal.run(tables)
+
+
+def test_chains_in_eight_bits_need_random_rounding():
+    """Small steps are lost if every sum is rounded to the nearest of few numbers."""
+
+    def accuracy(shares, rounding):
+        tables = {
+            "rounds": 20,
+            "task": {"dataset": "mnist5k", "model": "mlp"},
+            "partition": {"kind": "dirichlet", "clients": 100, "beta": 0.3},
+            "method": {"name": "situa_cq", "theta_d": 0.2, "theta_k": 10.0, "theta_b": shares},
+            "local": {"lr": 0.01, "momentum": 0.5, "batch": 10, "epochs": 1, "rounding": rounding},
+            "devices": {"name": "tiers"},
+            "evaluate": {"every": 0, "clients": 0, "metrics": ["accuracy"]},
+        }
+        return shoal.run(tables).final_accuracy
+
+    whole = accuracy([1.0, 0.0, 0.0], "stochastic")
+    assert accuracy([0.0, 0.0, 1.0], "stochastic") == pytest.approx(whole, abs=0.03)
+    assert accuracy([0.0, 0.0, 1.0], "nearest") < whole - 0.1

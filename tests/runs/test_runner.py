@@ -1,23 +1,18 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import tomli_w
 import torch
+from chaos.disk import in_a_fork
 from safetensors.torch import load_file
 from toy import table
 
 import shoal
 from shoal import SpecError, StageError
-from shoal.runs.directory import weights_sha256, write_whole
-
-TESTS = Path(__file__).parents[1]
+from shoal.methods.situa_cq import SituaCQ
+from shoal.runs.model_file import weights_sha256
 
 
 def lines(path):
@@ -96,59 +91,60 @@ def test_what_is_no_run_cannot_be_resumed(tmp_path):
         shoal.resume(tmp_path)
 
 
-@pytest.mark.parametrize("every", [1, 2, 0])
-def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, every):
-    """SIGKILL after the fifth round, in another process; then resume in this one."""
-    tables = table("scaffold", rounds=8, evaluate={"every": 1}, checkpoint={"every": every})
-    (tmp_path / "spec.toml").write_text(tomli_w.dumps(tables))
-    code = """
-import os, shoal, signal, sys
-def watcher(record):
-    if record["round"] == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-shoal.run(sys.argv[1], sys.argv[2], watcher)
-"""
-    out = tmp_path / "run"
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-c", code, tmp_path / "spec.toml", out]
-    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+def after_round_5(tables, out):
+    def watcher(record):
+        if record["round"] == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    shoal.run(tables, out, watcher)
+
+
+def inside_a_chain(tables, out):
+    finish = SituaCQ.finish
+
+    def dying(self, task, state, acc, moment):
+        if (moment.round, moment.leg) == (5, 1) and not moment.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return finish(self, task, state, acc, moment)
+
+    SituaCQ.finish = dying
+    shoal.run(tables, out)
+
+
+CHAINS = {"name": "situa_cq", "theta_d": 0.05, "theta_k": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("run", "method", "every"),
+    [
+        (after_round_5, "scaffold", 1),
+        (after_round_5, "scaffold", 2),
+        (after_round_5, "scaffold", 0),
+        (inside_a_chain, CHAINS, 2),
+    ],
+)
+def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, run, method, every):
+    """SIGKILL after five rounds, in another process; then resume in this one."""
+    often = {"every": every, "every_seconds": 0}
+    tables, out = table(method, rounds=8, evaluate={"every": 1}, checkpoint=often), tmp_path / "run"
+    assert in_a_fork(lambda: run(tables, out)) == -signal.SIGKILL
     assert len(lines(out)) == 5
     assert not (out / "summary.json").exists()
-    resumed, whole = shoal.resume(out), shoal.run(tables)
+    resumed, whole = shoal.resume(out, report=False), shoal.run(tables)
     assert resumed.weights_sha256 == whole.weights_sha256
     assert resumed.memory_sha256 == whole.memory_sha256
     assert [r["accuracy"] for r in lines(out)] == [r["accuracy"] for r in whole.records]
 
 
-def test_a_crash_while_saving_leaves_the_last_checkpoint(tmp_path, monkeypatch):
-    """Killed between any two writes of a checkpoint, the run goes on from the one before."""
-    import shoal.runs.directory as directory
-
-    tables = table("scaffold", rounds=3)
-    whole = shoal.run(tables)
-    for writes in range(2, 24, 3):
-        left = [writes]
-
-        def failing(path, data, left=left):
-            if left[0] == 0:
-                raise KeyboardInterrupt
-            left[0] -= 1
-            write_whole(path, data)
-
-        out = tmp_path / str(writes)
-        monkeypatch.setattr(directory, "write_whole", failing)
-        with suppress(KeyboardInterrupt):
-            shoal.run(tables, out)
-        monkeypatch.setattr(directory, "write_whole", write_whole)
-        assert shoal.resume(out).weights_sha256 == whole.weights_sha256
-
-
 def test_old_checkpoints_are_cleared_away(tmp_path):
-    result = shoal.run(table("scaffold", rounds=6), tmp_path / "run")
+    tables = table("scaffold", rounds=6, checkpoint={"every_seconds": 0})
+    result = shoal.run(tables, tmp_path / "run")
     folder = tmp_path / "run" / "checkpoint"
-    assert [p.name for p in folder.glob("progress-*")] == ["progress-6.safetensors"]
-    clients = [int(p.name.split("-")[0]) for p in (folder / "memory").iterdir()]
-    assert sorted(clients) == sorted({c for r in result.records for c in r["cohort"]})
+    kept = sorted(p.name for p in folder.glob("progress-*"))  # the last, and the one before it
+    assert kept == ["progress-5.safetensors", "progress-6.safetensors"]
+    clients = {int(p.name.split("-")[0]) for p in (folder / "memory").iterdir()}
+    assert clients == {c for r in result.records for c in r["cohort"]}
+    assert not list(folder.rglob("*.part"))
 
 
 def test_another_machine_is_worth_a_warning(tmp_path, monkeypatch):

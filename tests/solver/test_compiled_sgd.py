@@ -1,5 +1,6 @@
 """What the kernels add to a loss, against the same in torch with the gradients of autograd."""
 
+import numpy as np
 import pytest
 import torch
 from toy import KEY, setup
@@ -8,6 +9,7 @@ from shoal.core.types import Context
 from shoal.parts.generator import new_generator
 from shoal.parts.losses import mean_loss
 from shoal.solver import torch_sgd
+from shoal.solver.compiled_sgd import ranges
 from shoal.solver.sgd import Sgd
 from shoal.terms.generated import Generated
 from shoal.terms.not_true import NotTrue
@@ -86,3 +88,17 @@ def test_the_mean_loss_is_that_of_the_model(task):
     data, weights = made.side.data.train(2, None, KEY, full=False), task.init(KEY)
     expected = task.losses(weights, *data.all).double().sum() / data.count
     assert mean_loss(task, weights, data).item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("work", "threads", "expected"),
+    [
+        ([1e7] * 4, 2, [(0, 1), (1, 2), (2, 3), (3, 4)]),
+        ([1e7, 4e7, 2e7], 2, [(1, 2), (2, 3), (0, 1)]),  # the longest first
+        ([1.0] * 10, 2, [(0, 5), (5, 10)]),  # too short to be split further
+        ([1.0] * 10, 3, [(3, 7), (0, 3), (7, 10)]),
+        ([0.0, 0.0, 5.0], 2, [(2, 3), (0, 2)]),
+    ],
+)
+def test_threads_take_ranges_of_equal_work(work, threads, expected):
+    assert ranges(np.array(work), threads) == expected

@@ -7,7 +7,6 @@ torch, is imported in its body, so that `--help` and the lists come at once.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from typing import Annotated
 
@@ -21,7 +20,7 @@ from shoal.cli.lists import LISTS, lister
 from shoal.cli.options import complain
 from shoal.cli.reports import partition, report
 from shoal.cli.reproduce import reproduce
-from shoal.cli.runs import compare, resume, run
+from shoal.cli.runs import compare, resume, run, verify
 from shoal.core.errors import SpecError
 
 # typer loads pydantic, a third of its time, to read an absent --help that has no default
@@ -53,7 +52,8 @@ def _common(
     """Federated learning between clients that are nothing alike."""
 
 
-for command in (run, resume, compare, arena, reproduce, partition, report, bench, keys, server, client):
+FEDERATION = (keys, server, client)
+for command in (run, resume, verify, compare, arena, reproduce, partition, report, bench, *FEDERATION):
     app.command()(command)
 for name, entry in LISTS.items():
     app.command(name, help=f"List the {entry}s, with their fields and defaults.")(lister(name))
@@ -61,7 +61,6 @@ for name, entry in LISTS.items():
 
 def main() -> None:
     """The console script: bad input ends with 2 and a line on stderr, not with a traceback."""
-    sys.path.insert(0, os.getcwd())  # so that a spec can name functions of the user's own modules
     try:
         app()
     except SpecError as error:

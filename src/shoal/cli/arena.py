@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import JsonFlag, SetOption, free_folder, interruptible, loading, numbers
+from shoal.cli.options import JsonFlag, SetOption, free_folder, interruptible, loading, numbers, own_modules
 
 if TYPE_CHECKING:
     from shoal.report.heatmap_cells import Heat
@@ -65,16 +65,19 @@ def arena(
     If --out holds part of the same arena, only what is missing is run.
     """
     with loading():
-        from shoal.runs.directory import REPORT, to_json, write_whole
+        from shoal.runs.directory import REPORT
+        from shoal.runs.files import write_whole
+        from shoal.runs.json_text import to_json
         from shoal.spec import load_table
         from shoal.study import arena as study
         from shoal.terminal import show_heat, stdout
 
+    own_modules()
     folder = out or free_folder("arena")
     table = study.QUICK if spec is None else load_table(spec)
     matches = study.plan(study.names(defences), study.names(attacks), table, settings or [], numbers(seeds))
     started = time.perf_counter()
-    with interruptible("the same command continues where it stopped"):
+    with interruptible(lambda: "the same command continues where it stopped"):
         answers = study.run_matches(matches, folder)
     seconds = time.perf_counter() - started
     cells = study.cells(matches, answers)
@@ -98,7 +101,8 @@ def _write_page(
     """Returns the heat maps that are on it."""
     from shoal.report.arena import arena_page, heats
     from shoal.report.runs import flatten, varying
-    from shoal.runs.directory import REPORT, write_whole
+    from shoal.runs.directory import REPORT
+    from shoal.runs.files import write_whole
     from shoal.spec import to_table
 
     flat = [flatten(to_table(match.job.spec)) for match in matches]

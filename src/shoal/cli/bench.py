@@ -35,7 +35,7 @@ def bench(
     if chart is not None and chart.suffix.lower() not in PICTURES:
         raise SpecError(f"--chart {chart} must end in one of {', '.join(PICTURES)}")
     with loading():
-        from shoal.runs.directory import to_json
+        from shoal.runs.json_text import to_json
         from shoal.terminal import show_table
 
     rows = _table(tables[0]) if tables else _workloads(names or [], pairs, chart)

@@ -67,6 +67,7 @@ def server(
         from shoal.federation.server import Server, federate
         from shoal.overrides import with_settings
         from shoal.runs.directory import RunDirectory
+        from shoal.runs.runner import environment
         from shoal.spec import from_table, load_table
 
     check_flower()
@@ -76,12 +77,14 @@ def server(
         complain(f"warning: --insecure. {INSECURE}")
     chosen = from_table(with_settings(load_table(spec), settings or []))
     place = out or directory / "run"
-    found = RunDirectory.reopen(place, chosen) if place.exists() else RunDirectory.create(place, chosen)
-    if found.finished:
-        raise SpecError(f"{place} is finished; for another run choose another --out")
+    if place.exists():
+        if RunDirectory.reopen(place, chosen).finished:
+            raise SpecError(f"{place} is finished; for another run choose another --out")
+    else:
+        RunDirectory.create(place, chosen, environment()).close()  # the loop is another process
     served = Server(folder / "state", None if insecure else folder, host, port, sites)
     with (
-        interruptible("the same command goes on where it was"),
+        interruptible(lambda: "the same command goes on where it was"),
         Screen(f"{chosen.method_name}, {len(sites)} sites, port {port}") as screen,
     ):
         federate(served, place, simulated=simulated, wait=wait, show=screen.show)
@@ -133,7 +136,7 @@ def client(
 
     node = Node(server, who, directory, say, insecure)
     say(f"connecting to {server}")
-    with one_thread(), interruptible("the same command goes on where it was"):
+    with one_thread(), interruptible(lambda: "the same command goes on where it was"):
         take_part(node, SiteClient(who.id, data, directory, say).answer)
 
 

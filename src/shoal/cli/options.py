@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -62,11 +63,21 @@ def loading() -> Iterator[None]:
         gc.enable()
 
 
+def own_modules() -> None:
+    """Let a spec name functions of the user's own modules, in the current folder.
+
+    It comes last on the module path, so that no file there takes the place of an installed package.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
 @contextmanager
-def interruptible(cure: str) -> Iterator[None]:
+def interruptible(cure: Callable[[], str]) -> Iterator[None]:
     """Ctrl-C ends a run without losing it, and says how to go on."""
     try:
         yield
     except KeyboardInterrupt:
-        complain(f"stopped; {cure}")
+        advice = cure()
+        complain(f"stopped; {advice}" if advice else "stopped")
         sys.exit(130)

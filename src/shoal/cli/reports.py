@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.options import JsonFlag, SetOption, SpecFile, loading
+from shoal.cli.options import JsonFlag, SetOption, SpecFile, complain, loading, own_modules
 from shoal.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -31,10 +31,11 @@ def partition(
         from shoal.data import label_matrix
         from shoal.overrides import with_settings
         from shoal.runs.build import deal
-        from shoal.runs.directory import to_json
+        from shoal.runs.json_text import to_json
         from shoal.spec import from_table, load_table
         from shoal.terminal import stdout
 
+    own_modules()
     if out is None and not json:
         raise SpecError("say where to draw the picture with --out picture.png, or ask for --json")
     if out is not None and out.suffix.lower() not in PICTURES:
@@ -75,8 +76,16 @@ def report(
     with loading():
         from shoal.report.page import write_report
         from shoal.report.runs import read_runs
+        from shoal.runs.verify import verify
         from shoal.terminal import stdout
 
     views = read_runs(directories)
-    write_report(views, out, title=" against ".join(dict.fromkeys(view.label for view in views)))
+    for directory in directories:
+        for flaw in verify(directory).flaws[:1]:
+            complain(f"warning: {flaw}")
+    title = " against ".join(dict.fromkeys(view.label for view in views))
+    try:
+        write_report(views, out, title=title)
+    except OSError as error:
+        raise SpecError(f"{out} cannot be written: {error.strerror}; choose another --out") from None
     stdout().print(f"Report: {out}")

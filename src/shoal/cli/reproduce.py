@@ -43,7 +43,8 @@ def reproduce(
     If it is interrupted, the same command continues where it stopped.
     """
     with loading():
-        from shoal.runs.directory import REPORT, to_json
+        from shoal.runs.directory import REPORT
+        from shoal.runs.json_text import to_json
         from shoal.study.reproduce import EXPERIMENTS
         from shoal.study.reproduce.run_experiment import chosen, perform
         from shoal.terminal import stderr, stdout
@@ -55,7 +56,7 @@ def reproduce(
         return
     chosen(name, scale, EXPERIMENTS, only)
     folder = out or Path("runs") / f"{name}-{scale}"
-    with interruptible("the same command continues where it stopped"):
+    with interruptible(lambda: "the same command continues where it stopped"):
         done = perform(name, scale, folder, EXPERIMENTS, only)
     if done.kept and not done.fresh:
         stderr().print(f"All runs were in {folder} already; choose another --out to run them again")
@@ -70,7 +71,7 @@ def reproduce(
 
 
 def _list(json: bool) -> None:
-    from shoal.runs.directory import to_json
+    from shoal.runs.json_text import to_json
     from shoal.study.reproduce import EXPERIMENTS
     from shoal.terminal import show_table
 

@@ -1,13 +1,24 @@
-"""Commands that run federations: run, resume, compare."""
+"""Commands that run federations, and check what they wrote: run, resume, verify, compare."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.options import JsonFlag, SetOption, SpecFile, free_folder, interruptible, loading, numbers
+from shoal.cli.options import (
+    JsonFlag,
+    SetOption,
+    SpecFile,
+    complain,
+    free_folder,
+    interruptible,
+    loading,
+    numbers,
+    own_modules,
+)
 
 if TYPE_CHECKING:
     from shoal.report.table import Stat
@@ -46,6 +57,7 @@ def run(
         from shoal.spec import from_table, load_table
         from shoal.terminal import bars
 
+    own_modules()
     table = {} if spec is None else load_table(spec)
     if method is not None:
         table = with_method(table, method)
@@ -53,28 +65,57 @@ def run(
         with_settings(table, [*(settings or []), *([f"engine.name={engine}"] if engine else [])])
     )
     folder = out or free_folder(f"{chosen.method_name}-{chosen.task.dataset}")
-    with interruptible(f"go on with: shoal resume {folder}"), bars() as shown:
+    with interruptible(_how_to_go_on(folder)), bars() as shown:
         run_spec(chosen, folder, shown.add(chosen.method_name, chosen.rounds))
     _show_run(folder, json)
 
 
 def resume(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the interrupted run.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the run.")],
+    rounds: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Go on to so many rounds, also after the end of the run."),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Continue a run that was interrupted; the result is the same, to the bit."""
     with loading():
-        from shoal.runs.directory import RunDirectory
+        from shoal.runs.directory import REPORT, RunDirectory
         from shoal.runs.runner import resume as resume_run
+        from shoal.runs.runner import write_run_report
         from shoal.terminal import bars, stderr
 
+    own_modules()
     folder, chosen = RunDirectory.open(directory)
-    if folder.finished:
-        stderr().print(f"{directory} is finished: nothing to do")
+    if folder.finished and rounds is None:
+        stderr().print(f"{directory} is finished: nothing to do; --rounds makes it longer")
+        if not (directory / REPORT).exists():
+            write_run_report(directory)
     else:
-        with interruptible(f"go on with: shoal resume {directory}"), bars() as shown:
-            resume_run(directory, shown.add(chosen.method_name, chosen.rounds))
+        with interruptible(_how_to_go_on(directory)), bars() as shown:
+            resume_run(directory, shown.add(chosen.method_name, rounds or chosen.rounds), rounds=rounds)
     _show_run(directory, json)
+
+
+def verify(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the run.")],
+    json: JsonFlag = False,
+) -> None:
+    """Check every file of a run by its hash, and the model against the summary. Runs nothing of it."""
+    from json import dumps
+
+    from shoal.runs.verify import verify as check
+
+    found = check(directory)
+    if json:
+        print(dumps({"directory": str(directory), **found._asdict()}))
+    elif not found.flaws:
+        state = "finished" if found.finished else "unfinished"
+        print(f"{directory} is as it was written: {found.files} files, {found.rounds} rounds, {state}")
+    if found.flaws:
+        for flaw in found.flaws:
+            complain(flaw)
+        raise typer.Exit(2)
 
 
 def compare(
@@ -101,15 +142,16 @@ def compare(
     with loading():
         from shoal.report.runs import read_run
         from shoal.report.table import comparison_rows, shown_columns, stat_text
-        from shoal.runs.directory import to_json
+        from shoal.runs.json_text import to_json
         from shoal.spec import load_table
         from shoal.study import compare as comparison
         from shoal.terminal import bars, show_table, stdout
 
+    own_modules()
     folder = out or free_folder("compare")
     table = {} if spec is None else load_table(spec)
     cells = comparison.plan(names, table, settings or [], numbers(seeds), folder)
-    with interruptible("the same command goes on where it was"), bars() as shown:
+    with interruptible(lambda: "the same command goes on where it was"), bars() as shown:
         watchers = {
             cell.directory: shown.add(f"{cell.label}, seed {cell.spec.seed}", cell.spec.rounds)
             for cell in cells
@@ -131,6 +173,11 @@ def compare(
     stdout().print(f"Report: {page}", soft_wrap=True)
 
 
+def _how_to_go_on(folder: Path) -> Callable[[], str]:
+    """What to advise after Ctrl-C: nothing, if there is no run yet."""
+    return lambda: f"go on with: shoal resume {folder}" if (folder / "spec.toml").exists() else ""
+
+
 def _spread(stat: Stat | None) -> dict[str, float] | None:
     return None if stat is None else stat._asdict()
 
@@ -138,7 +185,8 @@ def _spread(stat: Stat | None) -> dict[str, float] | None:
 def _show_run(folder: Path, json: bool) -> None:
     from shoal.report.runs import read_run
     from shoal.report.table import comparison_rows, shown_columns, stat_text
-    from shoal.runs.directory import REPORT, to_json
+    from shoal.runs.directory import REPORT
+    from shoal.runs.json_text import to_json
     from shoal.terminal import show_table, stderr, stdout
 
     view = read_run(folder)

@@ -1,4 +1,4 @@
-"""The exceptions of Shoal: one for users, one for developers, and one that only costs a client's reply."""
+"""The exceptions of Shoal."""
 
 
 class SpecError(ValueError):
@@ -11,3 +11,7 @@ class StageError(RuntimeError):
 
 class DeclinedError(Exception):
     """A client cannot do what it is asked to. The message is recorded as the reason; the run continues."""
+
+
+class PacketError(ValueError):
+    """Bytes that were received are not a packet. The message says what is wrong with them."""

@@ -43,6 +43,7 @@ class Axes(NamedTuple):
     selector: Selector
     codec: Codec
     population: int
+    over_select: float = 1.0  # so many times the clients needed are asked, and the first replies count
 
 
 class Method(ABC):

@@ -12,7 +12,7 @@ from shoal.core.engine import Delivery, Work
 from shoal.core.key import Key
 from shoal.core.outbox import Outbox
 from shoal.core.types import Cohort, Tree, Version
-from shoal.federation.letters import Answer, SiteJob, Letter, write_job
+from shoal.federation.letters import Answer, Letter, SiteJob, write_job
 from shoal.federation.roster import Found, Roster, collect
 from shoal.round_clock import ALWAYS, Deadline, surplus
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.federation.letters import DESCRIBE, Answer, SiteJob, Letter, Post, read_answer, write_job
+from shoal.federation.letters import DESCRIBE, Answer, Letter, Post, SiteJob, read_answer, write_job
 
 POLL = 0.05  # seconds between two looks for answers; grows up to the next
 SLOW_POLL = 0.5

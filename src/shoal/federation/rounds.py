@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import secrets
@@ -22,11 +23,13 @@ from shoal.federation.letters import Post
 from shoal.federation.roster import Roster, SiteState
 from shoal.federation.site_client import SiteInvitation, invitation_packet, run_name
 from shoal.federation.site_data import Expected, expected_of
-from shoal.loop import Progress, start
+from shoal.loop import start
 from shoal.round_clock import ALWAYS, Deadline
+from shoal.run_settings import Checkpoint
 from shoal.runs.build import Setup, as_method, build, client_side, deal, make_task, server_side
 from shoal.runs.crowd import fleet_of
-from shoal.runs.directory import RunDirectory, write_whole
+from shoal.runs.directory import RunDirectory
+from shoal.runs.files import write_whole
 from shoal.runs.runner import environment, one_thread, play
 from shoal.spec import Spec, dump_spec
 
@@ -86,8 +89,9 @@ def run_rounds(
 ) -> None:
     """Run all rounds that are missing in the run's directory."""
     directory, spec = RunDirectory.open(Path(plan.out))
-    spec = replace(spec, checkpoint=replace(spec.checkpoint, every=1))  # sites keep memories back to it
-    with one_thread():
+    spec = replace(spec, checkpoint=Checkpoint(1, 0.0))  # after every round: sites keep memories back to it
+    directory.lock()
+    with one_thread(), contextlib.closing(directory):
         expected, attackers = expected_of(spec), _attackers(spec)
         text = dump_spec(spec)
         name = run_name(text, _token(directory))
@@ -96,18 +100,19 @@ def run_rounds(
         roster = Roster(post, name, packet, sites, plan.nodes, status, log=log)
         roster.status = {"phase": "waiting for sites", "round": 0, "rounds": spec.rounds, "last": None}
         saved = directory.load_checkpoint()
-        records = directory.rounds(saved[0].round if saved else 0)
-        roster.status["round"] = len(records)
+        roster.status["round"] = len(saved.records)
         roster.wait(plan.wait, spec.faults.min_replies, list(sites))
         setup = _simulated(spec, roster) if plan.simulated else _real(spec, expected, roster)
-        progress = start(setup.federation) if saved is None else _checked(saved, log)
+        progress = saved.progress or start(setup.federation)
+        if saved.progress is not None and saved.environment != environment():
+            log(f"this run was started on {saved.environment} and continues on {environment()}")
         roster.status["phase"] = "running"
 
         def watch(record: dict[str, Any]) -> None:
             roster.status |= {"round": record["round"], "last": record}
             roster.write()
 
-        play(setup, progress, records, directory, watch, report)
+        play(setup, progress, saved.records, directory, watch, report)
         roster.status["phase"] = "finished"
         roster.write()
 
@@ -119,13 +124,6 @@ def _token(directory: RunDirectory) -> str:
         write_whole(path, json.dumps({"token": secrets.token_hex(8)}).encode())
     token: str = json.loads(path.read_text(encoding="utf-8"))["token"]
     return token
-
-
-def _checked(saved: tuple[Progress, str], log: Callable[[str], None]) -> Progress:
-    progress, made_with = saved
-    if made_with != environment():
-        log(f"this run was started on {made_with} and continues on {environment()}")
-    return progress
 
 
 def _attackers(spec: Spec) -> frozenset[int]:

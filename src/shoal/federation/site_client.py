@@ -22,7 +22,7 @@ from shoal.core.types import Context, Reply, Version
 from shoal.federation.letters import DESCRIBE, Answer, SiteJob, job_key, read_job, write_answer
 from shoal.federation.site_data import Expected, open_source
 from shoal.runs.build import client_side, make_task
-from shoal.runs.directory import write_whole
+from shoal.runs.files import write_whole
 from shoal.runs.runner import environment
 from shoal.spec import Spec, from_table
 

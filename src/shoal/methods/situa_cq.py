@@ -142,6 +142,10 @@ class SituaCQ(AveragingMethod):
         self.averaging.check(task, axes)
         if not task.classes:
             raise SpecError("situa_cq clusters clients by their labels; a regression has none")
+        if axes.over_select > 1:
+            raise SpecError(
+                "situa_cq needs every member of a chain, and faults.over_select drops some; set a deadline"
+            )
 
     # ---- server
 

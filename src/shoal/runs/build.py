@@ -108,7 +108,7 @@ def client_side(
 def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Federation:
     """The parts that a server needs; it has no data, unless its task has root samples."""
     method = as_method(spec.method)
-    method.check(task, Axes(spec.selector, spec.codec, population))
+    method.check(task, Axes(spec.selector, spec.codec, population, spec.faults.over_select))
     remembers = method.remembers or spec.codec.way("up").remembers
     key, model_key = spec.seeds.key("order", spec.seed), _model_key(spec)
     faults = spec.faults

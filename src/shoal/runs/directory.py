@@ -1,34 +1,65 @@
-"""A run's directory: its files, each written atomically."""
+"""A run's directory: made whole, locked while in use, and saved so that a crash at any point loses little."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
+import shutil
+import tomllib
+import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
-from safetensors import safe_open
+import tomli_w
 from safetensors.torch import save
 from torch import Tensor
 
 from shoal.core.errors import SpecError
-from shoal.core.serialization import flatten, unflatten
-from shoal.core.types import Tree, Version, Weights
+from shoal.core.types import Tree, Version
 from shoal.loop import Progress
-from shoal.spec import Spec, dump_spec, load_spec, to_table
-
-SPEC, ROUNDS, MODEL, SUMMARY, REPORT = (
-    "spec.toml",
-    "rounds.jsonl",
-    "model.safetensors",
-    "summary.json",
-    "report.html",
+from shoal.runs.files import (
+    UNFINISHED,
+    Stamp,
+    flaw,
+    is_free,
+    is_unfinished,
+    stamp,
+    storing,
+    sync_folder,
+    write_all,
+    write_whole,
 )
-CHECKPOINT = "checkpoint"
+from shoal.runs.json_text import to_json
+from shoal.runs.lock import Lock
+from shoal.runs.manifest import (
+    CHECKPOINT,
+    LATEST,
+    PREVIOUS,
+    ROUNDS,
+    SPEC,
+    DamagedError,
+    Manifest,
+    blank,
+    check_spec,
+    read_manifest,
+)
+from shoal.runs.tree_file import read_tree, tree_bytes
+from shoal.spec import Spec, dump_spec, from_table, load_table, to_table
+
+MODEL, SUMMARY, REPORT = "model.safetensors", "summary.json", "report.html"
+MEMORY, LOCK = f"{CHECKPOINT}/memory", f"{CHECKPOINT}/lock"
+
+
+class Saved(NamedTuple):
+    """What a run goes on from."""
+
+    progress: Progress | None  # None: from the first round
+    records: list[dict[str, Any]]
+    memories: Mapping[int, Tree]
+    environment: str
 
 
 class RunDirectory:
@@ -36,28 +67,53 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._manifest: Manifest | None = None  # of the last good checkpoint
+        self._lines, self._length = hashlib.sha256(), 0  # of rounds.jsonl
+        self._lock: Lock | None = None
 
     @classmethod
-    def create(cls, path: Path, spec: Spec) -> RunDirectory:
-        """Create the directory of a new run; refuses one that is not empty."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    def create(cls, path: Path, spec: Spec, environment: str = "") -> RunDirectory:
+        """Create and lock the directory of a new run, whole or not at all; refuses one that is not empty."""
+        if not is_free(path):
             holds = "another run" if (path / SPEC).exists() else "other files"
             cure = f"continue it with `shoal resume {path}`, or " if (path / SPEC).exists() else ""
             raise SpecError(f"{path} already holds {holds}; {cure}choose another --out")
+        whole = Path(os.path.realpath(path))
+        draft = cls(whole.with_name(f".{whole.name}.{os.getpid()}{UNFINISHED}"))
         try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SpecError(f"{path} cannot be created: {error.strerror}; choose another --out") from None
-        write_whole(path / SPEC, dump_spec(spec).encode())
-        write_whole(path / ROUNDS, b"")
-        return cls(path)
+            whole.parent.mkdir(parents=True, exist_ok=True)
+            _clear_drafts(whole)
+            (draft.path / MEMORY).mkdir(parents=True)
+            draft.lock()
+            text = dump_spec(spec)
+            draft._manifest = blank(tomllib.loads(text), environment)
+            for name, data in {
+                SPEC: text.encode(),
+                ROUNDS: b"",
+                LATEST: draft._manifest.to_bytes(),
+            }.items():
+                write_whole(draft.path / name, data)
+            if whole.exists():
+                shutil.rmtree(whole)  # what a crash left; `rename` may replace an empty folder only
+            os.rename(draft.path, whole)
+            sync_folder(whole.parent)
+        except BaseException as error:
+            draft.remove()
+            cause = error.__cause__ if isinstance(error, SpecError) else error
+            if isinstance(cause, OSError):
+                raise SpecError(
+                    f"{path} cannot be created: {cause.strerror}; choose another --out"
+                ) from error
+            raise
+        draft.path = path
+        return draft
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunDirectory, Spec]:
         """Open the directory of an existing run."""
         if not (path / SPEC).exists():
             raise SpecError(f"{path} is not a run directory: it has no {SPEC}")
-        return cls(path), load_spec(path / SPEC)
+        return cls(path), from_table(load_table(path / SPEC))
 
     @classmethod
     def reopen(cls, path: Path, spec: Spec) -> RunDirectory:
@@ -67,147 +123,175 @@ class RunDirectory:
             raise SpecError(f"{path} holds a run of another spec; choose another --out")
         return directory
 
+    def lock(self) -> None:
+        """Keep other processes from using the directory until `close`."""
+        self._lock = Lock(self.path, self.path / LOCK)
+
+    def close(self) -> None:
+        """Let other processes use the directory."""
+        if self._lock is not None:
+            self._lock.release()
+
     @property
     def finished(self) -> bool:
-        """Whether the run is complete."""
-        return (self.path / SUMMARY).exists()
+        """Whether the run is complete, and its result as it was written."""
+        return (self.path / SUMMARY).exists() and not self.result_flaws()
+
+    def result_flaws(self) -> list[str]:
+        """What is wrong with the files of the result."""
+        try:
+            result = read_manifest(self.path, LATEST).result
+        except DamagedError as damage:
+            return [str(damage)]
+        return [found for name, wanted in result.items() if (found := flaw(self.path / name, wanted))]
 
     def remove(self) -> None:
         """Delete a directory that `create` made."""
-        for name in (SPEC, ROUNDS):
-            (self.path / name).unlink()
-        self.path.rmdir()
+        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    # ---- what a run writes
 
     def append_round(self, record: Mapping[str, Any]) -> None:
         """Append the record of a round."""
-        with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
-            file.write(to_json(record) + "\n")
-
-    def rounds(self, count: int) -> list[dict[str, Any]]:
-        """The records of the first `count` rounds; rounds after the last checkpoint are removed."""
-        lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines()[:count]
-        write_whole(self.path / ROUNDS, "".join(line + "\n" for line in lines).encode())
-        return [json.loads(line) for line in lines]
-
-    def write_model(self, weights: Mapping[str, Tensor]) -> None:
-        """Write all models of the server."""
-        write_whole(self.path / MODEL, save({name: value.contiguous() for name, value in weights.items()}))
-
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary of the run."""
-        write_whole(self.path / SUMMARY, (to_json(summary, indent=2) + "\n").encode())
+        line = (to_json(record) + "\n").encode()
+        with storing(self.path / ROUNDS):
+            handle = os.open(self.path / ROUNDS, os.O_WRONLY | os.O_APPEND)
+            try:
+                write_all(handle, line)
+            finally:
+                os.close(handle)
+        self._lines.update(line)
+        self._length += len(line)
 
     def save_checkpoint(
         self, progress: Progress, memories: Iterable[tuple[int, Version, Tree]], environment: str
     ) -> None:
-        """Save a checkpoint. All files get new names; the last step replaces the index file that names them.
+        """Save a checkpoint. All files get new names; the last step replaces the index that names them.
 
-        `memories` are those that changed since the last checkpoint; the other files are kept.
+        `memories` are those that changed since the last checkpoint; the other files are kept, and so is the
+        whole checkpoint before this one.
         """
-        folder = self.path / CHECKPOINT
-        with (self.path / ROUNDS).open("rb") as file:
-            os.fsync(file.fileno())
-        (folder / "memory").mkdir(parents=True, exist_ok=True)
-        for client, version, memory in memories:
-            _save_tree(folder / "memory" / _memory_name(client, version), memory)
-        name = f"progress-{progress.round}.safetensors"
-        _save_tree(folder / name, progress._replace(known=sorted(progress.known)))  # type: ignore[arg-type]
-        latest = {"round": progress.round, "progress": name, "environment": environment}
-        write_whole(folder / "latest.json", json.dumps(latest).encode())
+        assert self._manifest is not None
+        with storing(self.path / ROUNDS):
+            handle = os.open(self.path / ROUNDS, os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
         wanted = {_memory_name(client, version) for client, version in progress.accepted.items()}
-        for stale in (*folder.glob("progress-*"), *folder.glob(".*.part"), *(folder / "memory").iterdir()):
-            if stale.name != name and stale.name not in wanted:
-                stale.unlink()
+        files = {name: kept for name, kept in self._manifest.files.items() if name in wanted}
+        for client, version, memory in memories:
+            files[_memory_name(client, version)] = self._store(_memory_name(client, version), memory)
+        name = f"{CHECKPOINT}/progress-{progress.round}.safetensors"
+        files[name] = self._store(name, progress._replace(known=sorted(progress.known)))  # type: ignore[arg-type]
+        with storing(self.path / CHECKPOINT):
+            sync_folder(self.path / MEMORY)
+        rounds = Stamp(self._length, self._lines.hexdigest())
+        self._put(Manifest(progress.round, name, files, rounds, {}, self._manifest.spec, environment))
 
-    def load_checkpoint(self) -> tuple[Progress, str] | None:
-        """The last saved progress, and the environment it was computed in; None without a checkpoint."""
-        folder = self.path / CHECKPOINT
-        if not (folder / "latest.json").exists():
-            return None
-        latest = json.loads((folder / "latest.json").read_text(encoding="utf-8"))
-        progress: Progress = _load_tree(folder / latest["progress"])
+    def write_result(self, weights: Mapping[str, Tensor], summary: Mapping[str, Any]) -> None:
+        """Write all models of the server and the summary of the run, which is finished with it."""
+        assert self._manifest is not None
+        model = save({name: value.contiguous() for name, value in weights.items()})
+        text = (to_json(summary, indent=2) + "\n").encode()
+        rounds = Stamp(self._length, self._lines.hexdigest())
+        result = {ROUNDS: rounds, MODEL: write_whole(self.path / MODEL, model), SUMMARY: stamp(text)}
+        self._put(self._manifest._replace(result=result), keep=False)
+        write_whole(self.path / SUMMARY, text)
+
+    def extend(self, rounds: int) -> None:
+        """Let the run go on until it has so many rounds; it is then no longer finished."""
+        table = load_table(self.path / SPEC)
+        if rounds < table["rounds"]:
+            raise SpecError(f"rounds can only be raised: {self.path} has {table['rounds']}, got {rounds}")
+        with suppress(DamagedError):
+            manifest = read_manifest(self.path, LATEST)
+            if manifest.result:
+                write_whole(self.path / LATEST, manifest._replace(result={}).to_bytes())
+        with storing(self.path / SUMMARY):
+            (self.path / SUMMARY).unlink(missing_ok=True)
+        write_whole(self.path / SPEC, tomli_w.dumps({**table, "rounds": rounds}).encode())
+
+    def _store(self, name: str, tree: Tree) -> Stamp:
+        return write_whole(self.path / name, tree_bytes(tree), lasting=False)
+
+    def _put(self, manifest: Manifest, *, keep: bool = True) -> None:
+        """Make `manifest` the latest; the one before becomes the previous one if it is to be kept."""
+        assert self._manifest is not None
+        if keep:
+            write_whole(self.path / PREVIOUS, self._manifest.to_bytes(), lasting=False)
+        write_whole(self.path / LATEST, manifest.to_bytes())
+        wanted = {*manifest.files, *(self._manifest.files if keep else ()), LATEST, PREVIOUS, LOCK, MEMORY}
+        self._manifest = manifest
+        if keep:
+            with storing(self.path / CHECKPOINT):
+                for folder in (CHECKPOINT, MEMORY):
+                    for file in (self.path / folder).iterdir():
+                        if f"{folder}/{file.name}" not in wanted:
+                            file.unlink()
+
+    # ---- what a run goes on from
+
+    def load_checkpoint(self) -> Saved:
+        """The last checkpoint that is as it was written, or the one before it; drops what came later."""
+        table, damages = load_table(self.path / SPEC), list[str]()
+        for name in (LATEST, PREVIOUS):
+            try:
+                manifest = read_manifest(self.path, name)
+            except DamagedError as damage:
+                damages.append(str(damage))
+                continue
+            check_spec(self.path / SPEC, table, manifest)
+            flaws = list(manifest.flaws(self.path))
+            if not flaws:
+                if damages:
+                    warnings.warn(f"{damages[0]}; going on from round {manifest.round + 1}", stacklevel=3)
+                return self._loaded(manifest)
+            damages += flaws
+        raise SpecError(
+            f"{damages[0]}, and the checkpoint before cannot be used either ({damages[-1]}); restore the "
+            f"files, or run again with another --out"
+        )
+
+    def _loaded(self, manifest: Manifest) -> Saved:
+        self._manifest = manifest
+        with storing(self.path / ROUNDS):
+            os.truncate(self.path / ROUNDS, manifest.rounds.length)
+        text = (self.path / ROUNDS).read_bytes()
+        self._lines, self._length = hashlib.sha256(text), len(text)
+        if manifest.progress is None:
+            return Saved(None, [], {}, manifest.environment)
+        progress, records = read_tree(self.path / manifest.progress), _parsed(text)
+        if not isinstance(progress, Progress) or records is None:
+            raise SpecError(f"{self.path} does not hold a checkpoint of Shoal; run again with another --out")
         accepted = {client: (version[0], version[1]) for client, version in progress.accepted.items()}
-        return progress._replace(known=frozenset(progress.known), accepted=accepted), latest["environment"]
+        names = {client: _memory_name(client, version) for client, version in accepted.items()}
+        memories = {c: read_tree(self.path / name) for c, name in names.items() if name in manifest.files}
+        progress = progress._replace(known=frozenset(progress.known), accepted=accepted)
+        return Saved(progress, records, memories, manifest.environment)
 
-    def load_memory(self, client: int, version: Version) -> Tree:
-        """A client's memory of that version."""
-        return _load_tree(self.path / CHECKPOINT / "memory" / _memory_name(client, version))
+
+def _parsed(text: bytes) -> list[dict[str, Any]] | None:
+    try:
+        return [json.loads(line) for line in text.splitlines()]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _clear_drafts(path: Path) -> None:
+    """Remove the unfinished folders of processes that died while they created this directory."""
+    for draft in path.parent.iterdir():
+        if is_unfinished(draft) and draft.name.startswith(f".{path.name}.") and draft.is_dir():
+            try:
+                Lock(draft, draft / LOCK).release()
+            except SpecError:
+                continue  # its process is alive, or died before it could make the lock's folder
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _numbers_of(spec: Spec) -> dict[str, Any]:
-    """The part of a spec that determines results: everything but the engine."""
-    return {name: value for name, value in to_table(spec).items() if name != "engine"}
+    """The part of a spec that determines results: everything but the engine and the checkpoints."""
+    return {name: value for name, value in to_table(spec).items() if name not in ("engine", "checkpoint")}
 
 
 def _memory_name(client: int, version: Version) -> str:
-    return f"{client}-{version[0]}-{version[1]}.safetensors"
-
-
-def _save_tree(path: Path, tree: Tree) -> None:
-    description, found = flatten(tree)
-    values = {str(i): value.detach().cpu().contiguous().clone() for i, value in enumerate(found)}
-    # safetensors refuses a file without tensors
-    values = values or {"empty": torch.zeros(0)}
-    write_whole(path, save(values, metadata={"tree": json.dumps(description)}))
-
-
-def _load_tree(path: Path) -> Tree:
-    with safe_open(path, framework="pt") as file:
-        description = json.loads(file.metadata()["tree"])
-        names = sorted((name for name in file.keys() if name != "empty"), key=int)  # noqa: SIM118
-        return unflatten(description, [file.get_tensor(name) for name in names])
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file atomically: a crash leaves either the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def named_weights(models: Mapping[str, Weights]) -> dict[str, Tensor]:
-    """All tensors of the server's models; those of the global model keep their plain names."""
-    return {
-        f"{model}/{name}" if model else name: value
-        for model, weights in models.items()
-        for part in weights
-        for name, value in part.items()
-    }
-
-
-def weights_sha256(weights: Mapping[str, Tensor]) -> str:
-    """A hash over (name, dtype, shape, little-endian bytes) of each tensor, in the order of the names."""
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        value = weights[name].detach().cpu().contiguous()
-        digest.update(f"{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON for files: numbers that are not finite become null, client ids become strings."""
-    try:
-        return json.dumps(value, indent=indent, allow_nan=False, default=_plain)
-    except ValueError:  # a number that is not finite; searching every line for them first would be slower
-        return json.dumps(_plain(value), indent=indent, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+    return f"{MEMORY}/{client}-{version[0]}-{version[1]}.safetensors"

@@ -9,8 +9,10 @@ from tempfile import TemporaryDirectory
 
 from shoal.engines.flower import new_lines, run_here
 from shoal.run_settings import EngineSpec
-from shoal.runs.directory import ROUNDS, SUMMARY, RunDirectory
-from shoal.runs.runner import Result, Watcher, as_result, closing
+from shoal.runs.directory import SUMMARY, RunDirectory
+from shoal.runs.manifest import ROUNDS
+from shoal.runs.result import Result, as_result
+from shoal.runs.runner import Watcher, closing
 from shoal.spec import Spec, dump_spec
 
 
@@ -30,6 +32,6 @@ def run_on_flower(spec: Spec, out: Path | None, watcher: Watcher | None) -> Resu
             run_here(file, place, len(setup.shards), seen)
             directory, _ = RunDirectory.open(place)
             saved = directory.load_checkpoint()
-            assert saved is not None  # a federation always writes one
+            assert saved.progress is not None  # a federation always writes one
             summary = json.loads((place / SUMMARY).read_text(encoding="utf-8"))
-            return as_result(setup, saved[0], directory.rounds(saved[0].round), summary, out)
+            return as_result(setup, saved.progress, saved.records, summary, out)

@@ -9,87 +9,32 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
-from torch import nn
 
-from shoal.core.data import Dataset
 from shoal.core.errors import SpecError, StageError
 from shoal.core.serialization import to_bytes
-from shoal.core.types import Cohort, Version, message_for
+from shoal.core.types import Version
 from shoal.engines.os_settings import keep_freed_memory
 from shoal.loop import Progress, advance, start
+from shoal.run_settings import Checkpoint
 from shoal.runs.build import Setup, build
-from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sha256
+from shoal.runs.directory import REPORT, RunDirectory, Saved
 from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
+from shoal.runs.files import storing
+from shoal.runs.model_file import named_weights, weights_sha256
 from shoal.runs.record import Record, as_record, attackers_weight, summarise
+from shoal.runs.result import Result, as_result
 from shoal.spec import Spec, from_table, load_spec
 
 Watcher = Callable[[Record], None]  # called with the record of every round
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of a run: the numbers of summary.json, the records of all rounds, and the models."""
-
-    rounds: int
-    final_accuracy: float | None  # None for regression, which has final_mse
-    max_accuracy: float | None
-    mean_accuracy: float | None
-    final_mse: float | None
-    mean_client_accuracy: float | None
-    worst_client_accuracy: float | None  # the mean of the lowest tenth
-    bytes_up: int
-    bytes_down: int
-    seconds: float
-    virtual_seconds: float | None
-    weights_sha256: str
-    memory_sha256: str | None
-    summary: Mapping[str, Any]  # all of summary.json
-    records: Sequence[Record]  # one per round, as in rounds.jsonl
-    spec: Spec
-    directory: Path | None
-    _setup: Setup = field(repr=False)
-    _progress: Progress = field(repr=False)
-
-    @property
-    def setup(self) -> Setup:
-        """The federation that was run, for a study that goes on from here."""
-        return self._setup
-
-    @property
-    def progress(self) -> Progress:
-        """The state of the federation after the last round."""
-        return self._progress
-
-    @property
-    def dataset(self) -> Dataset:
-        """The data set of the run."""
-        assert self._setup.dataset is not None  # of a simulation, which this is the result of
-        return self._setup.dataset
-
-    def model(self, client: int | None = None) -> nn.Module:
-        """The global model, or the model that a client would use, as an `nn.Module` in evaluation mode."""
-        federation, progress = self._setup.federation, self._progress
-        if client is not None:
-            if not 0 <= client < len(self._setup.shards):
-                raise SpecError(f"there is no client {client}; ids are 0 to {len(self._setup.shards) - 1}")
-            cohort = Cohort((client,), {}, len(self._setup.shards))
-            message = message_for(federation.method.serve(progress.state, cohort), 0)
-            memory = federation.engine.memory(client, progress.accepted.get(client))
-            if memory is None:
-                raise SpecError(f"client {client} keeps its model to itself; for the global one call model()")
-            return federation.task.module(federation.method.local_model(memory.method, message))
-        weights = federation.method.model(progress.state)
-        if weights is None:
-            raise SpecError(
-                f"{self.spec.method_name} has no global model; for a client's model call model(client=0)"
-            )
-        return federation.task.module(weights)
+SPREAD = (
+    20  # times as long as it took passes between a checkpoint and the next, so that they take 5 % of a run
+)
 
 
 def run(
@@ -110,7 +55,7 @@ def run(
 
         return run_on_flower(spec, None if out is None else Path(out), watcher)
     with one_thread(), closing(spec) as setup:
-        directory = None if out is None else RunDirectory.create(Path(out), setup.spec)
+        directory = None if out is None else RunDirectory.create(Path(out), setup.spec, environment())
         records: list[Record] = []
         try:
             return play(setup, start(setup.federation), records, directory, watcher, report)
@@ -118,25 +63,45 @@ def run(
             if directory is not None and not records:
                 directory.remove()  # nothing is lost, and `out` can be used again
             raise
+        finally:
+            if directory is not None:
+                directory.close()
 
 
-def resume(path: str | Path, watcher: Watcher | None = None, *, report: bool = True) -> Result:
-    """Continue a run after its last checkpoint; the results are those of an uninterrupted run."""
+def resume(
+    path: str | Path, watcher: Watcher | None = None, *, rounds: int | None = None, report: bool = True
+) -> Result:
+    """Continue a run after its last checkpoint; the results are those of an uninterrupted run.
+
+    With `rounds`, a run goes on until it has so many rounds, also after its end.
+    """
     directory, spec = RunDirectory.open(Path(path))
-    with one_thread(), closing(spec) as setup:
+    directory.lock()
+    try:
+        if rounds is not None:
+            directory.extend(rounds)
+            spec = replace(spec, rounds=rounds)
         saved = directory.load_checkpoint()
-        if saved is None:
-            return play(setup, start(setup.federation), directory.rounds(0), directory, watcher, report)
-        progress, made_with = saved
-        if made_with != environment():
-            warnings.warn(
-                f"this run was started on {made_with} and continues on {environment()}: "
-                "the last bits of its numbers may differ from those of an uninterrupted run",
-                stacklevel=2,
-            )
-        for client, version in progress.accepted.items():
-            setup.federation.engine.restore(client, version, directory.load_memory(client, version))
-        return play(setup, progress, directory.rounds(progress.round), directory, watcher, report)
+        with one_thread(), closing(spec) as setup:
+            progress = _restored(setup, saved)
+            return play(setup, progress, saved.records, directory, watcher, report)
+    finally:
+        directory.close()
+
+
+def _restored(setup: Setup, saved: Saved) -> Progress:
+    """The progress to go on from; the clients get their memories back."""
+    if saved.progress is None:
+        return start(setup.federation)
+    if saved.environment != environment():
+        warnings.warn(
+            f"this run was started on {saved.environment} and continues on {environment()}: "
+            "the last bits of its numbers may differ from those of an uninterrupted run",
+            stacklevel=3,
+        )
+    for client, memory in saved.memories.items():
+        setup.federation.engine.restore(client, saved.progress.accepted[client], memory)
+    return saved.progress
 
 
 def as_spec(spec: Spec | Mapping[str, Any] | str | Path) -> Spec:
@@ -186,14 +151,15 @@ def play(
 ) -> Result:
     """Run the rounds that are missing, and conclude the run."""
     spec, saved = setup.spec, progress.accepted
+    pace = _Pace(spec.checkpoint)
     while not _over(spec, records):
         progress, record = _round(spec, setup, progress, records)
         records.append(record)
         if directory is not None:
             directory.append_round(record)
-            last = _over(spec, records)
-            if spec.checkpoint.every and (progress.round % spec.checkpoint.every == 0 or last):
-                save(setup, directory, progress, saved)
+            if pace.due(progress.round, last=_over(spec, records)):
+                with pace.saving():
+                    save(setup, directory, progress, saved)
                 saved = progress.accepted
         if watcher is not None:
             watcher(record)
@@ -201,25 +167,25 @@ def play(
     return as_result(setup, progress, records, summary, None if directory is None else directory.path)
 
 
-def as_result(
-    setup: Setup,
-    progress: Progress,
-    records: Sequence[Record],
-    summary: Mapping[str, Any],
-    where: Path | None,
-) -> Result:
-    """The result of a run that is over."""
-    own = {"summary", "records", "spec", "directory", "_setup", "_progress"}
-    numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(Result) if f.name not in own}
-    return Result(
-        **numbers,
-        summary=summary,
-        records=records,
-        spec=setup.spec,
-        directory=where,
-        _setup=setup,
-        _progress=progress,
-    )
+class _Pace:
+    """Decides when to save a checkpoint: every so many rounds, but without taking much of a run's time."""
+
+    def __init__(self, wanted: Checkpoint) -> None:
+        self._wanted = wanted
+        self._next = 0.0
+
+    def due(self, round: int, *, last: bool) -> bool:
+        """Whether to save after this round."""
+        every = self._wanted.every
+        return every > 0 and (last or (round % every == 0 and time.perf_counter() >= self._next))
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Around a checkpoint: the next one is due some time after it."""
+        started = time.perf_counter()
+        yield
+        ended, pause = time.perf_counter(), self._wanted.every_seconds
+        self._next = ended + (SPREAD * (ended - started) if pause is None else pause)
 
 
 def conclude(
@@ -236,10 +202,9 @@ def conclude(
         share = len(setup.side.attackers) / len(setup.shards)
         summary |= {"attackers": _listed_attackers(setup), "attackers_share": share}
     if directory is not None:
-        directory.write_model(weights)
-        directory.write_summary(summary)
+        directory.write_result(weights, summary)
         if report:
-            _report(directory)
+            write_run_report(directory.path)
     return summary
 
 
@@ -300,9 +265,11 @@ def _memory_sha256(setup: Setup, progress: Progress) -> str | None:
     return digest.hexdigest() if held else None
 
 
-def _report(directory: RunDirectory) -> None:
+def write_run_report(path: Path) -> None:
+    """Write the HTML report of a run into its directory."""
     from shoal.report.page import write_report  # matplotlib is slow to import
     from shoal.report.runs import read_run
 
-    view = read_run(directory.path)
-    write_report([view], directory.path / REPORT, title=view.label)
+    view = read_run(path)
+    with storing(path / REPORT):
+        write_report([view], path / REPORT, title=view.label)

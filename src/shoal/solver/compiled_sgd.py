@@ -7,6 +7,7 @@ another.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -32,6 +33,8 @@ from shoal.terms.generated import Generated, generate
 from shoal.terms.not_true import NotTrue
 from shoal.terms.proximal import Proximal
 
+RANGES = 8  # of clients for each thread: more wait shorter for each other, and cost 20 us each
+LEAST = 2_000_000  # samples times parameters in a range: it takes longer than to start it
 LARGEST = {DensePlan: 2_000_000, ConvPlan: 4_000_000}  # parameters; torch is faster for larger layers
 
 
@@ -83,7 +86,7 @@ def train(
         generated=None if follow is None else _generated(follow, block, keys),
         dropout=_dropout(task.plan, keys),
         rounding=rounding,
-        spread=partial(in_threads, block.counts, threads),
+        spread=partial(in_threads, block.counts * params, threads),
     )
     return TrainedBlock(
         Weights(task.layout.tree(out), starts[0].weights.buffers),
@@ -126,19 +129,38 @@ def _shifts(starts: Sequence[Start]) -> list[Mapping[str, Tensor]]:
     return [zeros_like(start.weights.params) if start.shift is None else start.shift for start in starts]
 
 
-def in_threads(counts: np.ndarray, threads: int, some: Some, clients: int) -> None:
-    """Split the clients among threads into ranges of about equal work; `counts` are their samples."""
+def in_threads(work: np.ndarray, threads: int, some: Some, clients: int) -> None:
+    """Run all clients in threads, which take one range of clients after another, the longest first.
+
+    `work` is each client's, in samples times parameters.
+    """
     threads = min(threads, clients)
     if threads == 1:
         some(0, clients)
         return
-    work = np.cumsum(counts)
-    bounds = [0, *np.searchsorted(work, work[-1] * np.arange(1, threads) / threads).tolist(), clients]
-    ranges = [(first, last) for first, last in pairwise(bounds) if first < last]
-    rest = [_pool(threads).submit(some, first, last) for first, last in ranges[1:]]
-    some(*ranges[0])
-    for future in rest:
-        future.result()
+    waiting = deque(ranges(work, threads))
+
+    def take() -> None:
+        while True:
+            try:
+                first, last = waiting.popleft()
+            except IndexError:
+                return
+            some(first, last)
+
+    others = [_pool(threads).submit(take) for _ in range(threads - 1)]
+    take()
+    for other in others:
+        other.result()
+
+
+def ranges(work: np.ndarray, threads: int) -> list[tuple[int, int]]:
+    """Consecutive ranges of clients with about equal work, the longest first."""
+    total = np.cumsum(work)
+    count = max(threads, min(RANGES * threads, int(total[-1] / LEAST)))
+    bounds = np.searchsorted(total - work / 2, total[-1] * np.arange(1, count) / count)
+    found = [(first, last) for first, last in pairwise([0, *bounds.tolist(), len(work)]) if first < last]
+    return sorted(found, key=lambda some: -work[slice(*some)].sum())
 
 
 @lru_cache(maxsize=1)

@@ -19,7 +19,8 @@ from shoal.core.errors import SpecError
 from shoal.overrides import with_method, with_settings
 from shoal.report.table import over_seeds
 from shoal.runs.build import as_method
-from shoal.runs.runner import Result
+from shoal.runs.files import is_free
+from shoal.runs.result import Result
 from shoal.selectors.uniform import All
 from shoal.spec import Spec, from_table
 from shoal.study.compare import check_seeds, file_name, split
@@ -148,7 +149,7 @@ def measure(result: Result) -> dict[str, Any]:
 
 def run_matches(matches: Sequence[Match], out: Path) -> dict[str, Any]:
     """The answers of all matches: those in the folder are kept, the rest is run on all cores."""
-    if out.exists() and not (out / RUNS).is_dir() and (not out.is_dir() or any(out.iterdir())):
+    if not (out / RUNS).is_dir() and not is_free(out):
         raise SpecError(f"{out} holds something else than an arena; choose another --out")
     jobs = [match.job for match in matches]
     answers = kept_answers(jobs, out / RUNS)

@@ -11,7 +11,8 @@ from shoal.config import Table
 from shoal.core.errors import SpecError
 from shoal.overrides import with_method, with_settings
 from shoal.runs.directory import REPORT, RunDirectory
-from shoal.runs.runner import Watcher, resume, run
+from shoal.runs.files import is_free
+from shoal.runs.runner import Watcher, resume, run, write_run_report
 from shoal.spec import Spec, from_table
 
 
@@ -67,10 +68,12 @@ def file_name(label: str) -> str:
 def run_missing(runs: Sequence[PlannedRun], watch: Callable[[PlannedRun], Watcher | None]) -> None:
     """Finished runs are kept, interrupted ones are resumed, and the rest is run."""
     for planned in runs:
-        if not planned.directory.exists():
+        if is_free(planned.directory):
             run(planned.spec, planned.directory, watch(planned))
         elif not RunDirectory.reopen(planned.directory, planned.spec).finished:
             resume(planned.directory, watch(planned))
+        elif not (planned.directory / REPORT).exists():
+            write_run_report(planned.directory)
 
 
 def report(runs: Sequence[PlannedRun], out: Path, title: str) -> Path:

@@ -25,8 +25,11 @@ import torch
 from shoal.core.errors import SpecError, StageError
 from shoal.engines.local import cores
 from shoal.engines.os_settings import die_with_parent
-from shoal.runs.directory import RunDirectory, to_json, write_whole
-from shoal.runs.runner import Result, resume, run
+from shoal.runs.directory import RunDirectory
+from shoal.runs.files import is_free, write_whole
+from shoal.runs.json_text import to_json
+from shoal.runs.result import Result
+from shoal.runs.runner import resume, run
 from shoal.spec import Spec
 from shoal.terminal import bars
 
@@ -66,10 +69,11 @@ def kept_answers(jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
     found = {}
     for job in jobs:
         path = folder / job.name
-        if path.exists():
-            RunDirectory.reopen(path, job.spec)
-            if (path / ANSWER).exists():
-                found[job.name] = _read(path)
+        if not is_free(path):
+            directory = RunDirectory.reopen(path, job.spec)
+            if (path / ANSWER).exists() and directory.finished:
+                with suppress(ValueError, RecursionError):  # else it is measured again
+                    found[job.name] = _read(path)
     return found
 
 
@@ -161,7 +165,7 @@ def _run_job(job: Job, folder: Path, watcher: Callable[[Mapping[str, Any]], None
         job.spec, engine=replace(job.spec.engine, workers=1)
     )  # the other cores have jobs of their own
     try:
-        if path.exists():
+        if not is_free(path):
             result = resume(path, watcher, report=False)
         else:
             result = run(alone, path, watcher, report=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from shoal.config import Table
@@ -71,7 +72,9 @@ class Grid:
     def run(self, run_jobs: RunJobs) -> dict[CellKey, list[Any]]:
         """The answers of each cell, one for each seed."""
         jobs = {cell: self.jobs(cell) for cell in self.cells}
-        answers = run_jobs([job for some in jobs.values() for job in some])
+        # the first seed of all cells first, so that what is interrupted has something of everything
+        in_order = [job for some in zip_longest(*jobs.values()) for job in some if job is not None]
+        answers = run_jobs(in_order)
         return {cell: [answers[job.name] for job in some] for cell, some in jobs.items()}
 
 

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 from shoal.config import unknown
 from shoal.core.errors import SpecError
 from shoal.engines.local import cores
-from shoal.runs.directory import REPORT, to_json, write_whole
+from shoal.runs.directory import REPORT
+from shoal.runs.files import is_free, write_whole
+from shoal.runs.json_text import to_json
 from shoal.runs.runner import environment
 from shoal.study.jobs import Job, kept_answers, run_with_progress
 from shoal.study.reproduce.experiment import SCALES, Experiment, Findings, RunJobs
@@ -126,7 +128,7 @@ class ExperimentFolder:
                     f"{wanted[1]}; choose another --out"
                 )
             return float(found["seconds"])
-        if self._out.exists() and (not self._out.is_dir() or any(self._out.iterdir())):
+        if not is_free(self._out):
             raise SpecError(f"{self._out} already holds other files; choose another --out")
         try:
             self._out.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,9 @@ from shoal.core.key import Key
 from shoal.data.kl_band import BandShards, KlBand
 from shoal.parts.kl_clusters import kl_clusters
 from shoal.report.series import Axis, Curve
-from shoal.runs.runner import Result
+from shoal.runs.crowd import fleet_of
+from shoal.runs.evaluation import Evaluator
+from shoal.runs.result import Result
 from shoal.study.reproduce.curves import ACCURACY, picture
 from shoal.study.reproduce.experiment import ComparisonTable, Experiment, Findings, RunJobs, compared
 from shoal.study.reproduce.table_experiment import Analysis, Results
@@ -40,7 +42,27 @@ def timed_curve(result: Result) -> dict[str, Any]:
         "minutes": [minute for _, minute in evaluated],
         "virtual_minutes": minutes[-1],
         "minutes_to_goal": None,
+        "slow_accuracy": slow_accuracy(result),
     }
+
+
+def slow_accuracy(result: Result) -> float | None:
+    """The final accuracy on the own labels of the slowest quarter; None if others are slow in every round."""
+    setup = result.setup
+    task = setup.federation.task
+    fleet = fleet_of(result.spec, task, setup.shards)
+    weights = setup.federation.method.model(result.progress.state)
+    if fleet is None or fleet.devices.redraw or weights is None:
+        return None
+    size = fleet.crowd.model_bytes
+    counts = [setup.shards.count(client) for client in range(len(setup.shards))]
+    spent = [
+        fleet.spent(client, 0, size, size, count, "float32").total for client, count in enumerate(counts)
+    ]
+    slowest = np.argsort(spent, kind="stable")[-(len(spent) // 4) :].tolist()
+    evaluator = Evaluator()
+    found = [evaluator(task, weights, setup.side.data.test(client))["accuracy"] for client in slowest]
+    return float(np.mean(found))
 
 
 def to_goal(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
