@@ -67,7 +67,7 @@ class Node:
                 return
             end(self._process)
             pause = SOON if time.monotonic() - began > 4 * LATER else min(2 * pause, LATER)
-            self.say(f"the link to {self.server} is lost ({why(code)}); trying again in {pause:g} s")
+            self.say(f"no link to {self.server} ({why(code)}); trying again in {pause:g} s")
             self._over.wait(pause)
 
     @property

@@ -74,6 +74,10 @@ def build(spec: Spec, elsewhere: Elsewhere | None = None) -> Setup:
     attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
     fleet = fleet_of(spec, task, shards)
+    if spec.engine.name == "flower" and elsewhere is None:
+        raise SpecError(
+            "a run on engine flower cannot go on: its sites are gone; run it again, or on engine local"
+        )
     if spec.engine.name == "ray":
         actors = partial(RayActors, address=spec.engine.address, count=spec.engine.workers)
         elsewhere = Elsewhere(actors)
