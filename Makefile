@@ -2,16 +2,29 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+FEDERATION := .venv-federation
 TORCH := torch==2.13.0
 
-.PHONY: demo test lint wheel lists lock clean
+.PHONY: demo test test-federation federation soak lint wheel lists lock clean
 
 demo: .venv/ready
 	$(BIN)/shoal compare fedavg fedprox:mu=0.1 --spec examples/demo.toml --seeds 0 --out runs/demo
 	@echo "Open runs/demo/report.html in a browser."
 
-test: lint wheel
+test: lint wheel .venv-federation/ready
 	$(BIN)/python -m pytest -n 2
+
+# the tests that start real federations and clusters; they take half an hour
+test-federation: .venv-federation/ready
+	$(BIN)/python -m pytest -m federation tests/federation
+
+# the four hospitals of heart_disease, three methods, on this machine
+federation: .venv-federation/ready
+	$(FEDERATION)/bin/python examples/federation/hospitals.py --out runs/federation
+
+# 200 rounds in which sites and the server are killed; takes some hours
+soak: .venv-federation/ready
+	$(FEDERATION)/bin/python examples/federation/soak.py --out runs/soak
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -38,9 +51,20 @@ lists: .venv/ready
 	$(BIN)/python -c 'from shoal.kernels import warm_up; warm_up()'
 	touch $@
 
+# Flower wants older typer, rich and packaging than the development tools do: an environment of its own for it and
+# Ray, which shares everything else with the first one
+.venv-federation/ready: .venv/ready
+	$(PYTHON) -m venv $(FEDERATION)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(FEDERATION)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
+	grep -v -i -E '^(typer|rich|packaging)==' requirements.lock > $(FEDERATION)/constraints.txt
+	$(FEDERATION)/bin/python -m pip install --quiet --no-build-isolation --editable '.[flower,ray]' \
+		--constraint $(FEDERATION)/constraints.txt
+	touch $@
+
 # after a change of the dependencies: make clean, install without constraints, then this
 lock: .venv/ready
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > requirements.lock
 
 clean:
-	rm -rf .venv dist
+	rm -rf .venv $(FEDERATION) dist

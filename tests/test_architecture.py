@@ -59,6 +59,9 @@ ALLOWED = {
         *("run_settings", "round_clock"),
         "report",  # the page of a run that is done
     },
+    "federation": {
+        *("core", "engines", "loop", "round_clock", "runs", "run_settings", "spec", "catalogues", "data"),
+    },
     "terminal": {"data", "report", "runs"},
     "study": {
         *("core", "config", "catalogues", "spec", "overrides", "metrics", "engines", "aggregators"),
@@ -69,6 +72,7 @@ ALLOWED = {
         *("codecs", "run_settings", "runs", "report"),
     },
     "__init__": {"core", "runs", "spec"},
+    "__main__": {"cli"},
 }
 
 

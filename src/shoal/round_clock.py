@@ -32,6 +32,19 @@ class Deadline(NamedTuple):
     seconds: float = math.inf  # since the round began
     over_select: float = 1.0  # of so many times as many clients as are needed the first to reply count
 
+    def needed(self, cohort: int) -> int:
+        """How many replies of a cohort count."""
+        return math.ceil(cohort / self.over_select - 1e-9)
+
+    def missed(self, seconds: float) -> str:
+        """Why a reply after that time does not count."""
+        return f"it is late: {seconds:.3g} s, the deadline is {self.seconds:g} s"
+
+
+def surplus(needed: int) -> str:
+    """Why a reply that was not among the first does not count."""
+    return f"it came after the first {needed} replies"
+
 
 ALWAYS = Deadline()
 
@@ -76,7 +89,7 @@ class RoundClock:
         """The deliveries of a leg; those that are too late have that as their reason."""
         if self._deadline.over_select > 1:
             waiting = [single for delivery in deliveries for single in delivery.singles()]
-            yield from self._first(waiting, math.ceil(cohort / self._deadline.over_select - 1e-9))
+            yield from self._first(waiting, self._deadline.needed(cohort))
             return
         for delivery in deliveries:
             if all(self._in_time(*pair) for pair in zip(delivery.clients, delivery.spent, strict=False)):
@@ -92,7 +105,7 @@ class RoundClock:
         order = sorted(range(len(waiting)), key=lambda i: (ends[i], waiting[i].clients[0]))
         first = set(order[:needed])
         for i, single in enumerate(waiting):
-            late = "" if i in first or not single.spent else f"it came after the first {needed} replies"
+            late = "" if i in first or not single.spent else surplus(needed)
             yield self._judged(single, late)
 
     def _judged(self, single: Delivery, late: str = "") -> Delivery:
@@ -104,7 +117,7 @@ class RoundClock:
         if not late and not math.isfinite(end):
             late = "it would never reply: a rate of its device is 0"
         elif not late and end > self._deadline.seconds:
-            late = f"it is late: {end:.3g} s, the deadline is {self._deadline.seconds:g} s"
+            late = self._deadline.missed(end)
         self._take(single, late)
         return single._replace(reason=single.reason or late)
 

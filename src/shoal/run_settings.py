@@ -98,15 +98,36 @@ class Seeds:
 
 
 @dataclass(frozen=True)
+class Sites:
+    """What the sites of a real federation hold; a server needs no data to know it."""
+
+    columns: tuple[str, ...] = ()  # of each site's table: the features, in order
+    label: str = "label"  # the column with the classes, or with the target of a regression
+    classes: tuple[str, ...] = ()  # their names in that column; none: a regression
+    min_samples: int = 1  # for training; a site with fewer takes no part
+
+    def __post_init__(self) -> None:
+        if len(self.classes) == 1:
+            raise SpecError(f"classes must be at least two, got {self.classes[0]!r} only")
+        if self.min_samples < 1:
+            raise SpecError(f"min_samples must be at least 1, got {self.min_samples}")
+        if self.label in self.columns:
+            raise SpecError(f"label = {self.label!r} is among the columns; remove it there")
+
+
+@dataclass(frozen=True)
 class EngineSpec:
     """Where clients run."""
 
-    name: Literal["local"] = "local"
+    name: Literal["local", "ray", "flower"] = "local"
     mode: Literal["auto", "serial", "block", "workers"] = "auto"
     workers: int = 0  # processes or threads; 0: one per processor. Does not change results
     exact: bool = False  # accepted, but without effect: all modes give the same bits
     device: str = "cpu"
+    address: str = ""  # of a Ray cluster; "auto": one that runs here; empty: start one on this machine
 
     def __post_init__(self) -> None:
+        if self.address and self.name != "ray":
+            raise SpecError(f"address = {self.address!r} is for engine ray, not {self.name}; leave it out")
         if self.workers < 0:
             raise SpecError(f"workers must be at least 0, got {self.workers}; 0 uses all processors")

@@ -39,7 +39,7 @@ from shoal.data import OWN
 from shoal.data.partitions import Dirichlet, Natural
 from shoal.devices.tiers import TierDevices
 from shoal.methods.fedavg import FedAvg
-from shoal.run_settings import Checkpoint, EngineSpec, Evaluate, Faults, Seeds
+from shoal.run_settings import Checkpoint, EngineSpec, Evaluate, Faults, Seeds, Sites
 from shoal.selectors import SELECTORS
 from shoal.selectors.uniform import Uniform
 from shoal.solver.sgd import Sgd
@@ -107,6 +107,7 @@ class Spec:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     faults: Faults = field(default_factory=Faults)
     seeds: Seeds = field(default_factory=Seeds)
+    sites: Sites | None = None
     engine: EngineSpec = field(default_factory=EngineSpec)
 
     def __post_init__(self) -> None:

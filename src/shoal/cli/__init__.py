@@ -15,6 +15,7 @@ import typer
 import shoal
 from shoal.cli.arena import arena
 from shoal.cli.bench import bench
+from shoal.cli.federation import client, keys, server
 from shoal.cli.lists import LISTS, lister
 from shoal.cli.options import complain
 from shoal.cli.reports import partition, report
@@ -51,7 +52,8 @@ def _common(
     """Federated learning between clients that are nothing alike."""
 
 
-for command in (run, resume, verify, compare, arena, reproduce, partition, report, bench):
+FEDERATION = (keys, server, client)
+for command in (run, resume, verify, compare, arena, reproduce, partition, report, bench, *FEDERATION):
     app.command()(command)
 for name, entry in LISTS.items():
     app.command(name, help=f"List the {entry}s, with their fields and defaults.")(lister(name))

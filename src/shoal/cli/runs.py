@@ -46,7 +46,7 @@ def run(
         typer.Option("--out", metavar="DIR", help="New directory for the run; without it, one in runs/."),
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Engine to run the clients on: local.")
+        str | None, typer.Option(metavar="NAME", help="Engine to run the clients on: local, ray or flower.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:

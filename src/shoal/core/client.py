@@ -56,6 +56,17 @@ class Visit(NamedTuple):
     reason: str = ""
 
 
+def read_reply(codec: Codec, verb: Verb, packet: Packet) -> tuple[Reply | None, str]:
+    """The reply as the server decodes it, or the reason why it cannot; only updates are encoded."""
+    content: Reply = packet.content or Reply((), None, {})
+    if verb != "update":
+        return content, ""
+    try:
+        return content._replace(payload=codec.way("up").decode(Packet(content.payload))), ""
+    except Exception as error:  # the bytes come from outside and may be anything
+        return None, f"it cannot be decoded: {type(error).__name__}: {error}"
+
+
 @dataclass(frozen=True)
 class ClientSide:
     """Everything that runs at a client."""
@@ -118,14 +129,8 @@ class ClientSide:
             return Visit(memory, None, f"{type(cause).__name__}: {cause}")
 
     def read(self, verb: Verb, packet: Packet) -> tuple[Reply | None, str]:
-        """The reply as the server decodes it, or the reason why it cannot; only updates are encoded."""
-        content: Reply = packet.content or Reply((), None, {})
-        if verb != "update":
-            return content, ""
-        try:
-            return content._replace(payload=self.codec.way("up").decode(Packet(content.payload))), ""
-        except Exception as error:  # the bytes come from outside and may be anything
-            return None, f"it cannot be decoded: {type(error).__name__}: {error}"
+        """See `read_reply`."""
+        return read_reply(self.codec, verb, packet)
 
     def training_data(self, client: int, context: Context) -> Data:
         """The samples that the client trains on; poisoned if it attacks."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,13 @@ MODES: dict[type, str] = {Serial: "serial", Blocks: "block", Workers: "workers"}
 EXCHANGED = 2  # legs of a round that are always exchanged, so that the byte counts of later legs are known
 
 
+class Elsewhere(NamedTuple):
+    """A way to run clients on other machines."""
+
+    start: Callable[[ClientSide, MemoryStore], Way]
+    keeps_memories: bool = False  # whether the clients' memories stay there
+
+
 class LocalEngine(Engine):
     """Runs clients in the given mode, or finds the fastest one."""
 
@@ -42,12 +49,18 @@ class LocalEngine(Engine):
         workers: int = 1,
         timetable: Timetable | None = None,  # the clients that are there in each round; None: all
         fleet: Fleet | None = None,  # the devices, if they are simulated
+        elsewhere: Elsewhere | None = None,  # runs the clients not here but on a cluster
     ) -> None:
         self._fleet = fleet
         self._side, self._shards, self._store = side, shards, MemoryStore()
         self._timetable = timetable or (lambda round: range(len(shards)))
         self._threads = workers
-        ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
+        if elsewhere is not None:
+            ways = [elsewhere.start(side, self._store)]
+        else:
+            ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
+        self._here = elsewhere is None
+        self._keeps_memories = elsewhere is None or not elsewhere.keeps_memories
         self._auto = Auto(ways, shards.counts)
         self._way: Auto | Collusion = self._auto
         blocks = any(isinstance(way, Blocks) for way in ways)
@@ -70,7 +83,7 @@ class LocalEngine(Engine):
     @property
     def mode(self) -> str:
         """The mode in use; with "auto" the one that is being tried, or the fastest."""
-        return MODES[type(self._auto.way)]
+        return MODES[type(self._auto.way)] if self._here else "cluster"
 
     def clients(self, round: int) -> Population:
         """See `Engine`."""
@@ -143,11 +156,12 @@ class LocalEngine(Engine):
     def _shortcut(self, walk: Walk) -> tuple[State, Metrics] | None:
         """The state after the remaining legs, if the method can compute it without exchanging anything.
 
-        Not possible with an attack, privacy, a lossy codec, client memories, or a selector that observes.
+        Not possible with an attack, privacy, a lossy codec, client memories, or a selector that observes;
+        and not if clients run elsewhere.
         """
         side, cohort = self._side, walk.legs[0]
         changed = side.attack is not None or side.privacy is not None or not side.codec.transparent
-        if changed or side.remembers or side.selector.observes:
+        if changed or side.remembers or side.selector.observes or not self._here:
             return None
         if any(leg is not cohort for leg in walk.legs):
             return None
@@ -155,8 +169,10 @@ class LocalEngine(Engine):
         rest = len(walk.legs) - EXCHANGED
         return side.method.shortcut(side.task, walk.state, data, rest, self._threads)
 
-    def memory(self, client: int, version: Version | None) -> Memory:
+    def memory(self, client: int, version: Version | None) -> Memory | None:
         """See `Engine`."""
+        if not self._keeps_memories:
+            return None
         return self._store.read(client, version) or self._side.fresh
 
     def restore(self, client: int, version: Version, memory: Memory) -> None:

@@ -24,7 +24,8 @@ from shoal.core.method import Axes, Method, Recipe
 from shoal.core.task import Task
 from shoal.core.training import solver_of
 from shoal.data.client_data import Simulated
-from shoal.engines.local import LocalEngine, cores
+from shoal.engines.local import Elsewhere, LocalEngine, cores
+from shoal.engines.ray_actors import RayActors
 from shoal.kernels.plan import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
@@ -40,7 +41,7 @@ class Setup(NamedTuple):
 
     spec: Spec  # with all automatic choices resolved
     federation: Federation
-    dataset: Dataset
+    dataset: Dataset | None  # None: at a server without data
     shards: Shards
     side: ClientSide
 
@@ -59,8 +60,8 @@ class Samples(NamedTuple):
         return cls(dataset.name, dataset.shape, dataset.x_train.dtype, dataset.classes)
 
 
-def build(spec: Spec) -> Setup:
-    """A simulation: the server and all clients on this machine."""
+def build(spec: Spec, elsewhere: Elsewhere | None = None) -> Setup:
+    """A simulation: the server and all clients on this machine, or the clients elsewhere."""
     dataset, shards = deal(spec)
     dataset = moved(dataset, spec.engine.device)
     timetable = timetable_of(spec, shards)
@@ -73,7 +74,15 @@ def build(spec: Spec) -> Setup:
     attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
     fleet = fleet_of(spec, task, shards)
-    engine = LocalEngine(side, shards, spec.engine.mode, spec.engine.workers or cores(), timetable, fleet)
+    if spec.engine.name == "flower" and elsewhere is None:
+        raise SpecError(
+            "a run on engine flower cannot go on: its sites are gone; run it again, or on engine local"
+        )
+    if spec.engine.name == "ray":
+        actors = partial(RayActors, address=spec.engine.address, count=spec.engine.workers)
+        elsewhere = Elsewhere(actors)
+    workers = spec.engine.workers or cores()
+    engine = LocalEngine(side, shards, spec.engine.mode, workers, timetable, fleet, elsewhere)
     own = replace(task, root=data.root)  # the clients' task has no access to the server's samples
     federation = server_side(spec, own, engine, most)
     return Setup(spec, federation, dataset, shards, side)

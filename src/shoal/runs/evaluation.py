@@ -72,11 +72,14 @@ def global_measures(
 
 
 def measured(
-    spec: Spec, federation: Federation, progress: Progress, dataset: Dataset, *, ended: bool
+    spec: Spec, federation: Federation, progress: Progress, dataset: Dataset | None, *, ended: bool
 ) -> dict[str, Any]:
-    """What is measured after a round, which may be the last (`ended`); None if no evaluation is due."""
+    """What is measured after a round, which may be the last (`ended`); None if no evaluation is due.
+
+    A server without test samples measures what its clients report.
+    """
     wanted = spec.evaluate
-    found: dict[str, Any] = {"accuracy" if dataset.classes else "mse": None, "loss": None}
+    found: dict[str, Any] = {"accuracy" if federation.task.classes else "mse": None, "loss": None}
     if ended or (wanted.every and progress.round % wanted.every == 0):
         found |= evaluate(federation, progress, dataset, wanted.metrics, wanted.clients, spec.attack)
         for name in [name for name in found if name.startswith(OWN)]:
@@ -99,22 +102,26 @@ def reached(spec: Spec, record: Mapping[str, Any]) -> bool:
 def evaluate(
     federation: Federation,
     progress: Progress,
-    dataset: Dataset,
+    dataset: Dataset | None,
     metrics: Sequence[MetricName],
     clients: int,
     attack: Attack | None = None,
 ) -> dict[str, Any]:
     """All metrics after a round.
 
-    If a method has no global model, its clients' models are evaluated on samples of the whole test set.
+    If a method has no global model, its clients' models are evaluated on samples of the whole test set; if
+    there is no test set, on the clients' own samples.
     """
     model = federation.method.model(progress.state)
-    found = {} if model is None else global_measures(federation.task, model, dataset, metrics)
-    if model is not None and attack is not None:
-        found |= _success(federation.task, model, dataset, attack)
-    replies = _ask_clients(federation, progress, clients, {"common": model is None, "finetune": 0})
-    if model is None and replies:
-        found |= _means([reply["common"] for reply in replies.values()])
+    found: dict[str, Any] = {}
+    if model is not None and dataset is not None:
+        found = global_measures(federation.task, model, dataset, metrics)
+        if attack is not None:
+            found |= _success(federation.task, model, dataset, attack)
+    shared = model is None and dataset is not None
+    replies = _ask_clients(federation, progress, clients, {"common": shared, "finetune": 0})
+    if (shared or dataset is None) and replies:
+        found |= _means([reply["common" if shared else "own"] for reply in replies.values()])
     return found | _among_clients(federation, replies)
 
 

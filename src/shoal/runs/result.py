@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ class Result:
     @property
     def dataset(self) -> Dataset:
         """The data set of the run."""
+        assert self._setup.dataset is not None  # only a server of a real federation has none
         return self._setup.dataset
 
     def model(self, client: int | None = None) -> nn.Module:
@@ -75,3 +76,24 @@ class Result:
                 f"{self.spec.method_name} has no global model; for a client's model call model(client=0)"
             )
         return federation.task.module(weights)
+
+
+def as_result(
+    setup: Setup,
+    progress: Progress,
+    records: Sequence[Record],
+    summary: Mapping[str, Any],
+    directory: Path | None,
+) -> Result:
+    """The result of a run that is over."""
+    own = {"summary", "records", "spec", "directory", "_setup", "_progress"}
+    numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(Result) if f.name not in own}
+    return Result(
+        **numbers,
+        summary=summary,
+        records=records,
+        spec=setup.spec,
+        directory=directory,
+        _setup=setup,
+        _progress=progress,
+    )

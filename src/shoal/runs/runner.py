@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown
 from shoal.runs.files import storing
 from shoal.runs.model_file import named_weights, weights_sha256
 from shoal.runs.record import Record, as_record, attackers_step_share, attackers_weight, summarise
-from shoal.runs.result import Result
+from shoal.runs.result import Result, as_result
 from shoal.spec import Spec, from_table, load_spec
 
 Watcher = Callable[[Record], None]  # called with the record of every round
@@ -50,11 +50,16 @@ def run(
     Without `out` nothing is written. `report = False` skips the HTML report, which takes longer than many a
     small run.
     """
-    with one_thread(), closing(as_spec(spec)) as setup:
+    spec = as_spec(spec)
+    if spec.engine.name == "flower":
+        from shoal.runs.federated import run_on_flower  # which uses this module
+
+        return run_on_flower(spec, None if out is None else Path(out), watcher)
+    with one_thread(), closing(spec) as setup:
         directory = None if out is None else RunDirectory.create(Path(out), setup.spec, environment())
         records: list[Record] = []
         try:
-            return _play(setup, start(setup.federation), records, directory, watcher, report)
+            return play(setup, start(setup.federation), records, directory, watcher, report)
         except (StageError, SpecError):
             if directory is not None and not records:
                 directory.remove()  # nothing is lost, and `out` can be used again
@@ -80,7 +85,7 @@ def resume(
         saved = directory.load_checkpoint()
         with one_thread(), closing(spec) as setup:
             progress = _restored(setup, saved)
-            return _play(setup, progress, saved.records, directory, watcher, report)
+            return play(setup, progress, saved.records, directory, watcher, report)
     finally:
         directory.close()
 
@@ -137,7 +142,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _play(
+def play(
     setup: Setup,
     progress: Progress,
     records: list[Record],
@@ -145,6 +150,7 @@ def _play(
     watcher: Watcher | None,
     report: bool,
 ) -> Result:
+    """Run the rounds that are missing, and conclude the run."""
     spec, saved = setup.spec, progress.accepted
     pace = _Pace(spec.checkpoint)
     while not _over(spec, records):
@@ -159,18 +165,7 @@ def _play(
         if watcher is not None:
             watcher(record)
     summary = conclude(setup, progress, records, directory, report)
-    own = {"summary", "records", "spec", "directory", "_setup", "_progress"}
-    numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(Result) if f.name not in own}
-    where = None if directory is None else directory.path
-    return Result(
-        **numbers,
-        summary=summary,
-        records=records,
-        spec=spec,
-        directory=where,
-        _setup=setup,
-        _progress=progress,
-    )
+    return as_result(setup, progress, records, summary, None if directory is None else directory.path)
 
 
 class _Pace:

@@ -1,0 +1,107 @@
+"""A whole federation on this machine: a server and the clients of a spec, as they would run between machines.
+
+The commands `shoal keys`, `shoal server` and `shoal client` do everything; this module starts and ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from shoal.core.errors import SpecError, StageError
+from shoal.engines.os_settings import die_with_parent
+
+MOST = 32  # sites on one machine: each is four processes
+
+
+def run_here(spec: Path, out: Path, clients: int, seen: Callable[[], None]) -> None:
+    """Run the spec in this file on a federation with so many sites; `seen` is called now and then."""
+    if importlib.util.find_spec("flwr") is None:
+        raise SpecError('engine flower needs Flower; install it with: pip install "shoal[flower]"')
+    if clients > MOST:
+        raise SpecError(
+            f"engine flower starts four processes for each client; {clients} clients are more than {MOST}; "
+            "run them on engine local or ray"
+        )
+    with tempfile.TemporaryDirectory(prefix="shoal-federation-") as folder, contextlib.ExitStack() as stack:
+        place = Path(folder)
+        names = [f"site{i}" for i in range(clients)]
+        log = place / "keys.log"
+        if _shoal(log, "keys", folder, "--sites", ",".join(names)).wait():
+            raise StageError(f"shoal keys failed: {_tail(log)}")
+        port = _free_port()
+        address = f"127.0.0.1:{port}"
+        for name in names:
+            own = place / "sites" / name
+            client = _shoal(own / "client.log", "client", "--server", address, "--dir", own, "--data", "spec")
+            stack.callback(_end, client)
+        log = place / "server.log"
+        options = ("--dir", folder, "--out", out, "--host", "127.0.0.1", "--port", port, "--simulated")
+        server = _shoal(log, "server", spec, *options)
+        stack.callback(_end, server)
+        while server.poll() is None:
+            seen()
+            time.sleep(0.2)
+        seen()
+        if server.returncode:
+            said = _tail(log).removeprefix("shoal: ")
+            raise SpecError(said) if server.returncode == SPEC_ERROR else StageError(said)
+
+
+SPEC_ERROR = 2  # the exit code of the command line
+
+
+def _shoal(log: Path, *arguments: object) -> subprocess.Popen[bytes]:
+    """Start a command of Shoal; it ends with this process."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "shoal", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent,
+        )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command; it ends its own processes."""
+    for number, patience in ((signal.SIGINT, 15.0), (signal.SIGKILL, None)):
+        if process.poll() is not None:
+            return
+        os.kill(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _tail(log: Path) -> str:
+    """The last lines of a log, without those of the screen."""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    errors = [i for i, line in enumerate(lines) if line.startswith("shoal: ")]
+    return "\n".join(lines[errors[-1] :] if errors else lines[-3:])
+
+
+def new_lines(path: Path) -> Iterator[Sequence[str]]:
+    """What has been added to a file since the last call, in whole lines; empty while there is no file."""
+    read = 0
+    while True:
+        data = path.read_bytes()[read:] if path.exists() else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        read += len(whole)
+        yield whole.decode().splitlines()

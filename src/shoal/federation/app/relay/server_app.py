@@ -1,0 +1,14 @@
+"""Flower starts this once for a run; it runs Shoal's loop."""
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the rounds of the federation whose files are in the folder of the run's configuration."""
+    from shoal.federation.server_app import serve
+
+    serve(grid, str(context.run_config["folder"]))

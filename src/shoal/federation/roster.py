@@ -1,0 +1,159 @@
+"""The sites of a federation, as the server sees them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoal.federation.letters import DESCRIBE, Answer, Letter, Post, SiteJob, read_answer, write_job
+
+POLL = 0.05  # seconds between two looks for answers; grows up to the next
+SLOW_POLL = 0.5
+DESCRIPTION = 300.0  # seconds that a site has to describe itself: it may have to load and compile
+
+
+@dataclass
+class SiteState:
+    """One site: whether it is there, what it does, and what went wrong."""
+
+    name: str
+    id: int
+    node: int | None = None  # Flower's number for it
+    state: str = "not here"  # not here, joining, ready, refused
+    doing: str = ""
+    samples: int = 0
+    replies: int = 0
+    refused: int = 0
+    reason: str = ""  # of its last refusal
+    environment: str = ""
+
+
+@dataclass
+class Roster:
+    """Who has joined; asks newcomers to describe themselves, and writes what happens to a file."""
+
+    post: Post
+    run: str  # the name of the run
+    invitation: bytes  # the packet that a site gets to describe itself
+    sites: dict[int, SiteState]  # by the id of their client
+    nodes: Mapping[int, int] | None  # node -> client, from the list of keys; None: sites say who they are
+    file: Path | None = None  # where a screen finds all this
+    status: dict[str, Any] = field(default_factory=dict)
+    log: Callable[[str], None] = lambda line: None
+
+    def refresh(self) -> tuple[int, ...]:
+        """The clients that are ready, after newcomers have described themselves."""
+        connected = set(self.post.nodes())
+        for site in self.sites.values():
+            if site.node is not None and site.node not in connected and site.state != "not here":
+                self.log(f"{site.name} has left")
+                site.state, site.doing, site.node = "not here", "", None
+        known = {site.node for site in self.sites.values()}
+        new = [node for node in sorted(connected - known) if self.nodes is None or node in self.nodes]
+        if new:
+            self._describe(new)
+        self.write()
+        return tuple(sorted(site.id for site in self.sites.values() if site.state == "ready"))
+
+    def wait(self, seconds: float, least: int, wanted: Sequence[int]) -> None:
+        """Wait until the wanted sites are ready; after that time, until at least so many are."""
+        began = time.monotonic()
+        while True:
+            ready = self.refresh()
+            refused = [site.id for site in self.sites.values() if site.state == "refused"]
+            if {*ready, *refused} >= set(wanted) and len(ready) >= least:
+                return
+            if time.monotonic() - began > seconds and len(ready) >= least:
+                return
+            time.sleep(SLOW_POLL)
+
+    def _describe(self, nodes: Sequence[int]) -> None:
+        job = write_job(SiteJob(DESCRIBE, self.run))
+        for node in nodes:
+            if self.nodes is not None:
+                self.sites[self.nodes[node]].state = "joining"
+        self.write()
+        found = collect(self.post, [Letter(node, job, self.invitation) for node in nodes], DESCRIPTION)
+        for node, (answer, _, error) in zip(nodes, found, strict=True):
+            number = self.nodes[node] if self.nodes is not None else None if answer is None else answer.site
+            if number not in self.sites:
+                self.log(f"a node that says it is site {number} is not on the list; it is ignored")
+                continue
+            self._told(self.sites[number], node, answer, error)
+
+    def _told(self, site: SiteState, node: int, answer: Answer | None, error: str) -> None:
+        """Take in how a site describes itself."""
+        reason = error
+        if answer is not None:
+            samples = answer.told.get("samples")
+            if answer.site != site.id:
+                reason = f"it says that it is site {answer.site}, but its key is that of {site.name}"
+            elif answer.reason:
+                reason = answer.reason
+            elif not isinstance(samples, int) or isinstance(samples, bool) or samples < 0:
+                reason = "it does not say how many samples it holds"
+            else:
+                site.samples, site.environment = samples, str(answer.told.get("environment", ""))
+        site.node = node if answer is not None else None  # without an answer it is asked again
+        site.state = "refused" if reason else "ready"
+        if reason:
+            site.reason = reason
+        self.log(f"{site.name} is refused: {reason}" if reason else f"{site.name} has joined")
+
+    def write(self) -> None:
+        """Write everything to the file."""
+        if self.file is not None:
+            table = {**self.status, "sites": [asdict(site) for site in self.sites.values()]}
+            temporary = self.file.with_suffix(".part")
+            temporary.write_text(json.dumps(table), encoding="utf-8")
+            temporary.replace(self.file)
+
+
+Found = tuple[Answer | None, bytes, str]  # answer, packet, and why there is none
+
+
+def collect(
+    post: Post,
+    letters: Sequence[Letter],
+    seconds: float,
+    enough: int | None = None,
+    seen: Callable[[int, Found], None] = lambda position, found: None,
+) -> list[Found]:
+    """What the letters bring back, in their order, until the time is over or enough have answered.
+
+    Those without an answer by then have an empty reason.
+    """
+    began, pause = time.monotonic(), POLL
+    found: list[Found] = [(None, b"", "")] * len(letters)
+    waiting: dict[str, int] = {}
+    for position, number in enumerate(post.send(letters)):
+        if number is None:
+            found[position] = (None, b"", "the message could not be sent")
+            seen(position, found[position])
+        else:
+            waiting[number] = position
+    answered = 0
+    while waiting and answered < (enough or len(letters)) and time.monotonic() - began < seconds:
+        for returned in post.receive(list(waiting)):
+            position = waiting.pop(returned.number)
+            found[position] = _opened(returned.answer, returned.packet, returned.error)
+            answered += not found[position][2]
+            seen(position, found[position])
+            pause = POLL
+        if waiting:
+            time.sleep(pause)
+            pause = min(1.2 * pause, SLOW_POLL)
+    return found
+
+
+def _opened(answer: bytes, packet: bytes, error: str) -> Found:
+    if error:
+        return None, b"", error
+    try:
+        return read_answer(answer), packet, ""
+    except ValueError as reason:
+        return None, b"", str(reason)

@@ -1,0 +1,196 @@
+"""A site's half of a federation: data, model and memories in a process that lives as long as the site."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tomllib
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.core.client import ClientSide
+from shoal.core.codec import Packet
+from shoal.core.engine import TRAINING, Memory
+from shoal.core.errors import DeclinedError, SpecError
+from shoal.core.key import Key
+from shoal.core.privacy import Privacy
+from shoal.core.serialization import from_bytes, to_bytes
+from shoal.core.types import Context, Reply, Version
+from shoal.federation.letters import DESCRIBE, Answer, SiteJob, job_key, read_job, write_answer
+from shoal.federation.site_data import Expected, open_source
+from shoal.runs.build import client_side, make_task
+from shoal.runs.files import write_whole
+from shoal.runs.runner import environment
+from shoal.spec import Spec, from_table
+
+SECRET = "secret"  # the name of the file with the seed of a site's own noise
+
+
+class SiteInvitation(NamedTuple):
+    """What a server tells a site about the run."""
+
+    spec: Spec
+    expected: Expected
+    attackers: frozenset[int]  # of a simulated federation
+
+
+def read_invitation(packet: bytes) -> SiteInvitation:
+    """The invitation in the packet of a `describe` job."""
+    table = from_bytes(packet)
+    expected = Expected(**{**table["expected"], "shape": tuple(table["expected"]["shape"])})
+    spec = from_table(tomllib.loads(table["spec"]))
+    return SiteInvitation(spec, expected, frozenset(table["attackers"]))
+
+
+@dataclass
+class Joined:
+    """The run that a site takes part in."""
+
+    run: str
+    side: ClientSide
+    samples: int
+
+
+class SiteClient:
+    """Answers the jobs of a server."""
+
+    def __init__(
+        self, number: int, source: str, folder: Path, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self._number, self._source, self._folder, self._say = number, source, folder, say
+        self._joined: Joined | None = None
+
+    def answer(self, job_bytes: bytes, packet: bytes) -> tuple[bytes, bytes]:
+        """The answer to a job, and its packet."""
+        job = read_job(job_bytes)
+        try:
+            if job.verb == DESCRIBE:
+                return self._written(job, told=self._described(job, packet)), b""
+            return self._visited(job, packet)
+        except (SpecError, DeclinedError) as error:
+            self._say(f"cannot serve the server's spec: {error}")
+            return self._written(job, reason=str(error)), b""
+        except Exception as error:
+            self._say("".join(traceback.format_exception(error)))  # stays here: it may show data
+            return self._written(job, reason=f"{type(error).__name__} at the site; its log says more"), b""
+
+    def _written(self, job: SiteJob, **fields: Any) -> bytes:
+        return write_answer(Answer(self._number, job.round, job.leg, **fields))
+
+    def _described(self, job: SiteJob, packet: bytes) -> dict[str, Any]:
+        invitation = read_invitation(packet)
+        self._joined = self._join(job.run, invitation, packet)
+        return {"samples": self._joined.samples, "environment": environment()}
+
+    def _join(self, run: str, invitation: SiteInvitation, packet: bytes) -> Joined:
+        joined = join(run, invitation, self._number, self._source, self._folder)
+        for other in (self._folder / "memory").glob("*"):  # of runs that are over
+            if other.name != run:
+                shutil.rmtree(other, ignore_errors=True)
+        (self._folder / "memory" / run).mkdir(parents=True, exist_ok=True)
+        write_whole(self._folder / "memory" / run / "invitation", packet)
+        self._say(f"joined the run of {invitation.spec.method_name} with {joined.samples} samples")
+        return joined
+
+    def _current(self, run: str) -> Joined:
+        """The run of a job; after a restart, from the invitation that was kept."""
+        if self._joined is None or self._joined.run != run:
+            kept = self._folder / "memory" / run / "invitation"
+            if not kept.exists():
+                raise DeclinedError("it has not been invited to this run")
+            self._joined = join(
+                run, read_invitation(kept.read_bytes()), self._number, self._source, self._folder
+            )
+        return self._joined
+
+    def _visited(self, job: SiteJob, packet: bytes) -> tuple[bytes, bytes]:
+        joined = self._current(job.run)
+        memory = self._memory(job) or joined.side.fresh
+        context = Context(job.round, job.leg, job.setting, job_key(job))
+        visit = joined.side.visit(job.verb, self._number, memory, Packet.from_bytes(packet), context)  # type: ignore[arg-type]
+        if visit.answer is None:
+            self._say(f"round {job.round + 1}: {visit.reason}")
+            return self._written(job, reason=visit.reason), b""
+        if job.verb in TRAINING and joined.side.remembers:
+            self._keep(job, visit.memory)
+        sent = bytes(visit.answer)
+        if job.verb in TRAINING:
+            content: Reply = visit.answer.content
+            losses = [f", loss {float(v):.3g}" for n, v in content.metrics.items() if n == "train_loss"]
+            self._say(f"round {job.round + 1}: sent {len(sent):,} bytes{''.join(losses)}")
+        return self._written(job), sent
+
+    # ---- memories, in files of the site's own
+
+    def _path(self, run: str, version: Version) -> Path:
+        return self._folder / "memory" / run / f"{version[0]}-{version[1]}"
+
+    def _memory(self, job: SiteJob) -> Memory | None:
+        if job.accepted is None:
+            return None
+        path = self._path(job.run, job.accepted)
+        if not path.exists():
+            raise DeclinedError(f"its memory of round {job.accepted[0] + 1} is lost")
+        memory: Memory = from_bytes(path.read_bytes())
+        return memory
+
+    def _keep(self, job: SiteJob, memory: Memory) -> None:
+        wanted = {(job.round, job.leg), job.accepted, job.saved} - {None}
+        write_whole(self._path(job.run, (job.round, job.leg)), to_bytes(memory))
+        names = {self._path(job.run, version).name for version in wanted if version} | {"invitation"}
+        for file in (self._folder / "memory" / job.run).iterdir():
+            if file.name not in names and not file.name.startswith("."):
+                file.unlink()
+
+
+def join(run: str, invitation: SiteInvitation, number: int, source: str, folder: Path) -> Joined:
+    """Build the client of a site; raises `SpecError` if the site cannot serve the spec."""
+    spec, expected, attackers = invitation
+    data, samples = open_source(source, spec, expected, number)
+    if spec.attack is not None and source != "spec":
+        raise SpecError("this spec has an [attack]; a site with data of its own does not take part in it")
+    if spec.privacy is not None and samples < spec.privacy.min_samples:
+        raise SpecError(f"it holds {samples} samples, fewer than privacy.min_samples")
+    task = make_task(spec, expected.samples())
+    side = client_side(spec, task, data, attackers)
+    if spec.privacy is not None and source != "spec":
+        side = replace(side, privacy=OwnNoise(spec.privacy, _secret(folder)))
+    return Joined(run, replace(side, forgiving=True), samples)
+
+
+def invitation_packet(text: str, invitation: SiteInvitation) -> bytes:
+    """The packet of a `describe` job; `text` is the spec in TOML."""
+    expected = {**invitation.expected._asdict(), "shape": list(invitation.expected.shape)}
+    return to_bytes({"spec": text, "expected": expected, "attackers": sorted(invitation.attackers)})
+
+
+@dataclass(frozen=True)
+class OwnNoise(Privacy):
+    """Draws noise from a secret of the site, so that the server cannot subtract it."""
+
+    inner: Privacy
+    secret: int
+
+    def protect(self, reply: Reply, key: Key) -> Reply:
+        """See `Privacy`."""
+        return self.inner.protect(reply, Key.from_seed(self.secret).fold(*key.words))
+
+
+def _secret(folder: Path) -> int:
+    """A number that only this site knows, drawn once."""
+    import secrets
+
+    path = folder / SECRET
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(str(secrets.randbits(128)), encoding="ascii")
+    return int(path.read_text(encoding="ascii"))
+
+
+def run_name(spec_text: str, token: str) -> str:
+    """A name for a run: of its spec, and a token that differs between runs."""
+    return hashlib.sha256(f"{token}\0{spec_text}".encode()).hexdigest()[:16]
