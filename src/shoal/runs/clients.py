@@ -17,7 +17,8 @@ def client_summary(setup: Setup, progress: Progress, records: Sequence[Record]) 
     """The part of a run's summary that is about single clients; of over 1,000, the evaluated sample."""
     dataset, shards = setup.dataset, setup.shards
     clients = shown_clients(setup.spec, len(shards))
-    measure = "accuracy" if dataset.classes else "mse"
+    classes = setup.federation.task.classes
+    measure = "accuracy" if classes else "mse"
     last = _by_client(records[-1].get(f"{OWN}{measure}"))
     took_part = Counter(client for record in records for client in record["cohort"])
     refused = Counter(entry["client"] for record in records for entry in record["rejected"])
@@ -25,15 +26,16 @@ def client_summary(setup: Setup, progress: Progress, records: Sequence[Record]) 
     for record in records:
         for client, weight in _by_client(record.get("weights")).items():
             weights[client].append(float(weight))
+    # a server without data does not know its clients' labels
+    labels = label_matrix(dataset, shards, clients).tolist() if classes and dataset is not None else []
     rows = []
-    for place, labels in enumerate(label_matrix(dataset, shards, clients).tolist()):
-        client = clients[place]
+    for place, client in enumerate(clients):
         rows.append(
             {
                 "client": client,
                 **({"name": shards.names[client]} if shards.names else {}),
-                "samples": sum(labels),
-                **({"labels": labels} if dataset.classes else {}),
+                "samples": shards.count(client),
+                **({"labels": labels[place]} if labels else {}),
                 "rounds": took_part[client],
                 measure: last.get(client),
                 "weight": sum(weights[client]) / len(weights[client]) if weights[client] else None,
@@ -42,7 +44,7 @@ def client_summary(setup: Setup, progress: Progress, records: Sequence[Record]) 
         )
     return {
         "personalised": setup.federation.method.model(progress.state) is None,
-        **({"class_names": list(dataset.class_names)} if dataset.class_names else {}),
+        **({"class_names": list(dataset.class_names)} if dataset and dataset.class_names else {}),
         "clients": rows,
     }
 
