@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from torch import Tensor
+
 from shoal.core.errors import SpecError
 from shoal.core.gate import Some
 from shoal.core.task import Task
@@ -84,9 +86,27 @@ class LastStage(LayerChoice):
         return [name for name in found if task.shapes[name][0] == task.shapes[found[-1]][0]]
 
 
+LAYER_CHOICES: dict[str, type[LayerChoice]] = {
+    "all_but_batch_norm": AllButBatchNorm,
+    "all_but_last": AllButLast,
+    "matching": Matching,
+    "last_stage": LastStage,
+}
+
+
 def matrices(task: Task) -> list[str]:
     """The names of the layers with at least two dimensions: weights of linear layers and convolutions."""
     return [name for name, shape in task.shapes.items() if len(shape) > 1]
+
+
+def whole_layers(params: Mapping[str, Tensor]) -> list[list[str]]:
+    """The names by layer: each matrix with what follows it up to the next, such as a bias and a norm."""
+    layers: list[list[str]] = []
+    for name, value in params.items():
+        if not layers or (value.dim() > 1 and any(params[other].dim() > 1 for other in layers[-1])):
+            layers.append([])
+        layers[-1].append(name)
+    return layers
 
 
 def module_of(name: str) -> str:
