@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 import torch
-from toy import CURVATURES, OPTIMA, averaged_step, own_models, own_on_quadratics, same, setup, start_on_quadratics
+from toy import (
+    CURVATURES,
+    OPTIMA,
+    averaged_step,
+    own_models,
+    own_on_quadratics,
+    same,
+    setup,
+    start_on_quadratics,
+)
 
 from shoal import SpecError
 from shoal.methods.apfl import APFL, APFLMemory, next_alpha
@@ -21,7 +30,9 @@ def test_one_local_step_is_the_papers_algorithm_by_hand():
 
 def test_alpha_follows_its_gradient():
     """d/d alpha of (h / 2) (alpha v + (1 - alpha) w - a)^2 is h (mixed - a) (v - w)."""
-    made = setup(task={"dataset": "toy:quadratics", "model": "toy:scalar"}, partition="natural", selector="all")
+    made = setup(
+        task={"dataset": "toy:quadratics", "model": "toy:scalar"}, partition="natural", selector="all"
+    )
     task, data = made.federation.task, made.side.data.train(1, None, made.federation.key, full=False)
     start = task.init(made.federation.key)
     own, sent = (start._replace(params={"weight": torch.full((1, 1), x)}) for x in (2.0, 1.0))

@@ -21,7 +21,6 @@ authors' code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -45,10 +44,9 @@ from shoal.core.types import (
     PerClient,
     Reply,
     Setting,
-    Tree,
     Weights,
 )
-from shoal.parts.layers import LayersUpdate, any_layers, joined, other_layers, some_layers, whole_layers
+from shoal.parts.layers import FilledUpdate, LayersUpdate, joined, other_layers, some_layers, whole_layers
 from shoal.parts.submodels import check_sequential, cut_task, depth_of, first_layers
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
@@ -101,9 +99,9 @@ class FedLP(Training):
         cuts = {depth: some_layers(state.model, first_layers(task, depth)) for depth in set(self.depths)}
         return ModelMessage(PerClient([cuts[self.depths[c % len(self.depths)]] for c in cohort.ids]))
 
-    def expects(self, task: Task, sent: Any) -> Mapping[str, Tree]:
-        """See `Method`. Any of the layers that the client was sent."""
-        return {"update": any_layers(sent.model)}
+    def received(self, reply: Reply, sent: Any) -> Reply:
+        """See `Method`."""
+        return reply._replace(payload=FilledUpdate.of(reply.payload.update, sent.model))
 
     def begin(self, state: Averaged, cohort: Cohort) -> Acc:
         """See `Method`."""
@@ -111,7 +109,7 @@ class FedLP(Training):
 
     def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
         """See `Method`."""
-        return self._averaging.fold(acc, client, sent.model, reply.payload.update, reply)
+        return self._averaging.fold(acc, client, sent.model, reply.payload.chosen(), reply)
 
     def finish(self, task: Task, state: Averaged, acc: Acc, moment: Moment) -> tuple[Averaged, Metrics]:
         """See `Method`."""

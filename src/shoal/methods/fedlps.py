@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.aggregators.aggregator import Weighting, moved
+from shoal.aggregators.aggregator import Weighting, moved, offset
 from shoal.aggregators.averaging import Averaged, Averaging, client_weight
 from shoal.aggregators.mean import Mean, WeightedSum, counted, reached
 from shoal.core.data import Data
@@ -37,6 +37,7 @@ from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start, Training, check_training
+from shoal.core.tree import elementwise
 from shoal.core.types import (
     Cohort,
     Context,
@@ -148,39 +149,33 @@ class FedLPS(Training):
         """See `Method`."""
         return FedLPSAcc(state.model, WeightedSum.empty(), WeightedSum.empty(), {}, cohort.draws)
 
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
+        """See `Method`."""
+        return {"update": enlarged(sent.model, sent.kept)}
+
+    def received(self, reply: Reply, sent: Any) -> Reply:
+        """See `Method`."""
+        return reply._replace(payload=ModelUpdate(enlarged(reply.payload.update, sent.kept)))
+
     def fold(self, acc: FedLPSAcc, client: int, sent: Any, reply: Reply) -> FedLPSAcc:
         """See `Method`."""
         update, weight = reply.payload.update, client_weight(self.weights, reply) * acc.draws.get(client, 1)
-        counters = reached(acc.counters, sent.model, update)
-        for origin, there, change in zip(acc.model, sent.model, update, strict=True):
-            change = {name: value for name, value in change.items() if value.is_floating_point()}
-            acc = self._added(acc, origin, there, change, sent.kept, weight) if change else acc
-        return acc._replace(counters=counters)
-
-    def _added(
-        self,
-        acc: FedLPSAcc,
-        origin: Mapping[str, Tensor],
-        sent: Mapping[str, Tensor],
-        change: Mapping[str, Tensor],
-        kept: Pruning,
-        weight: float,
-    ) -> FedLPSAcc:
-        """With the change of one client, as far as it holds the numbers, or 0 for the others."""
-        held: Mapping[str, Tensor]
-        if kept:
-            own = smaller(Weights({name: origin[name] for name in change}, {}), kept).params
-            held = {name: torch.ones_like(value) for name, value in own.items()}
-            change = {n: (sent[n].double() - own[n].double()) + value.double() for n, value in change.items()}
-            whole, held = (enlarged(Weights(part, {}), kept).params for part in (change, held))
-            if self.aggregate == "zeros":
-                whole = {n: torch.where(held[n] > 0, v, -origin[n].double()) for n, v in whole.items()}
-                held = {name: torch.ones_like(value) for name, value in held.items()}
-            sums = acc.sums.add(whole, weight)
-        else:
-            held = {name: torch.ones_like(value) for name, value in change.items()}
-            sums = acc.sums.add_offsets(origin, sent, change, weight)
-        return acc._replace(sums=sums, holders=acc.holders.add(held, weight))
+        whole, ones = enlarged(sent.model, sent.kept), elementwise(torch.ones_like, sent.model)
+        held = (
+            enlarged(ones, sent.kept) if self.aggregate == "holders" else elementwise(torch.ones_like, whole)
+        )
+        for origin, there, change, own in zip(acc.model, whole, update, held, strict=True):
+            floats = {name: value for name, value in change.items() if value.is_floating_point()}
+            if not floats:
+                continue
+            if sent.kept:  # numbers that a client lacks are 0, or do not count
+                floats = {n: own[n] * offset(origin[n], there[n], value) for n, value in floats.items()}
+                sums = acc.sums.add(floats, weight)
+            else:
+                sums = acc.sums.add_offsets(origin, there, floats, weight)
+            holders = acc.holders.add({name: own[name] for name in floats}, weight)
+            acc = acc._replace(sums=sums, holders=holders)
+        return acc._replace(counters=reached(acc.counters, whole, update))
 
     def finish(
         self, task: Task, state: FedLPSState, acc: FedLPSAcc, moment: Moment

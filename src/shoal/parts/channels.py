@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,21 +63,29 @@ def channel_groups(task: Task) -> tuple[ChannelGroup, ...]:
 
 
 def _removable(task: Task, model: Weights, group: ChannelGroup) -> bool:
-    """Whether a channel without weights leaves no trace: what the next layer does with it is irrelevant."""
+    """Whether a channel and its reader can go: each alone, without the other's weights, is irrelevant."""
     x = Key.from_seed(1).uniform((2, *task.shape)).to(task.device)
     for channel in (0, model.params[group.producer].shape[0] - 1):
-        params = {name: value.clone() for name, value in model.params.items()}
-        for name in (group.producer, *group.vectors):
-            if name in params:
-                params[name][channel] = 0
-        with torch.no_grad():
-            before = task.forward(Weights(params, model.buffers), x)[0]
-            first = channel * group.spread
-            params[group.consumer][:, first : first + group.spread] += 1
-            after = task.forward(Weights(params, model.buffers), x)[0]
-        if not torch.equal(before, after):
-            return False
+        first = channel * group.spread
+        made = [(name, slice(channel, channel + 1)) for name in (group.producer, *group.vectors)]
+        read = [(group.consumer, (slice(None), slice(first, first + group.spread)))]
+        for gone, other in ((made, read), (read, made)):
+            without = _changed(model, gone, 0.0)
+            more = _changed(without, other, 1.0)
+            with torch.no_grad():
+                if not torch.equal(task.forward(without, x)[0], task.forward(more, x)[0]):
+                    return False
     return True
+
+
+def _changed(model: Weights, places: Sequence[tuple[str, Any]], value: float) -> Weights:
+    """The model with other parameters in these places."""
+    params = dict(model.params)
+    for name, place in places:
+        if name in params:
+            params[name] = params[name].clone()
+            params[name][place] = value
+    return model._replace(params=params)
 
 
 def pruned(groups: Sequence[ChannelGroup], model: Weights, ratio: float) -> Pruning:

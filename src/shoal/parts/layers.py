@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from shoal.core.errors import SpecError
@@ -177,3 +178,32 @@ class LayersUpdate(NamedTuple):
     def chosen(self) -> ModelUpdate:
         """What is sent."""
         return ModelUpdate(some_layers(self.update, self.layers))
+
+
+class FilledUpdate(NamedTuple):
+    """An update of some layers as the server reads it: zeros for the others, and marks for those sent."""
+
+    update: Weights
+    sent: Tensor  # [layers] uint8
+
+    @classmethod
+    def of(cls, update: Weights, model: Weights) -> FilledUpdate:
+        """Raises `ValueError` if the update has layers that the model lacks."""
+        if update.params.keys() == model.params.keys():
+            return cls(update, torch.ones(len(model.params), dtype=torch.uint8))
+        for found, known in zip(update, model, strict=True):
+            if found.keys() - known.keys():
+                raise ValueError(f"no layer is called {min(found.keys() - known.keys())}")
+        whole = Weights(
+            *(
+                {name: found.get(name, torch.zeros_like(value)) for name, value in known.items()}
+                for found, known in zip(update, model, strict=True)
+            )
+        )
+        marks = torch.tensor([name in update.params for name in model.params], dtype=torch.uint8)
+        return cls(whole, marks)
+
+    def chosen(self) -> Weights:
+        """The layers that were sent."""
+        marked = zip(self.update.params, self.sent.tolist(), strict=True)
+        return some_layers(self.update, [name for name, mark in marked if mark])
