@@ -47,7 +47,7 @@ ALLOWED = {
     "round_stats": {"core", "round_clock"},
     "loop": {"core", "round_clock", "round_stats"},
     "config": {"core"},
-    "catalogues": {"core", "config", "server", "terms", *CATALOGUES},
+    "catalogues": {"core", "config", "parts", "server", "terms", *CATALOGUES},
     "run_settings": {"core", "metrics"},
     "spec": {"core", "config", "catalogues", "run_settings", "solver", *CATALOGUES},
     "overrides": {"core", "config", "catalogues", "spec"},

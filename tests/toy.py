@@ -159,11 +159,11 @@ def after(made: Setup, rounds: int = 3) -> Federated:
 
 
 def own_models(method: Any = "fedavg", rounds: int = 3, **changes: Any) -> list[Any]:
-    """The model that each of the eight clients uses after some rounds."""
+    """The model that each client uses after some rounds: its parameters and buffers, sorted by name."""
     made = setup(method, **changes)
     engine, used = made.federation.engine, made.federation.method
     progress = play(made, rounds)
-    cohort = Cohort(tuple(range(8)), {}, 8)
+    cohort = Cohort(tuple(range(len(made.shards))), {}, len(made.shards))
     message = used.serve(progress.state, cohort)
     models = []
     for client in cohort.ids:
@@ -209,6 +209,19 @@ def on_quadratics(method: Any, rounds: int, lr: float, steps: int, momentum: flo
     )
     state = play(made, rounds).state
     return float(made.federation.method.model(state).params["weight"])
+
+
+def own_on_quadratics(method: Any, rounds: int, lr: float, steps: int) -> list[float]:
+    """The models that the two clients of the quadratics use."""
+    models = own_models(
+        method,
+        rounds,
+        task={"dataset": "toy:quadratics", "model": "toy:scalar"},
+        partition="natural",
+        selector="all",
+        local={"lr": lr, "batch": 1, "epochs": steps},
+    )
+    return [float(params["weight"]) for params, _ in models]
 
 
 def start_on_quadratics() -> float:

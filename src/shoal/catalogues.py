@@ -26,6 +26,7 @@ from shoal.data.partitions import PARTITIONS
 from shoal.devices import DEVICES
 from shoal.methods import METHODS
 from shoal.models import MODELS
+from shoal.parts.layers import LAYER_CHOICES, LayerChoice
 from shoal.privacy import PRIVACY
 from shoal.selectors import SELECTORS
 from shoal.server import SERVERS
@@ -46,6 +47,7 @@ CATALOGUES: dict[Any, Catalogue] = {
     Arrivals: Catalogue("kind of arrivals", ARRIVALS),
     Devices: Catalogue("kind of devices", DEVICES),
     Term: Catalogue("term", TERMS),
+    LayerChoice: Catalogue("choice of layers", LAYER_CHOICES),
     Aggregator: Catalogue("aggregator", AGGREGATORS),
     ServerOptimizer: Catalogue("server optimizer", SERVERS),
 }

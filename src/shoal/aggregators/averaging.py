@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -84,11 +85,18 @@ def client_weights(weighting: Weighting, reply: Reply) -> Tensor:
 
 
 class AveragingMethod(Training):
-    """Half of a method whose clients send an update of the model: its slots, and what they assume."""
+    """A method whose clients send an update of the model: its slots, and a server that averages as FedAvg's.
 
-    weights: Weighting
+    A subclass whose state is more than that overrides the server functions.
+    """
+
     aggregator: Aggregator
     server: ServerOptimizer
+
+    @property
+    @abstractmethod
+    def weights(self) -> Weighting:
+        """How much each client counts; a field of every such method."""
 
     @property
     def averaging(self) -> Averaging:
@@ -104,15 +112,11 @@ class AveragingMethod(Training):
         """See `Method`."""
         return {"update": sent.model}
 
-
-class GlobalModelMethod(AveragingMethod):
-    """A method whose server averages one model, as FedAvg's does; clients may do more than train it."""
-
-    def init(self, task: Task, key: Key) -> Averaged:
+    def init(self, task: Task, key: Key) -> Any:
         """See `Method`."""
         return self.averaging.init(task.init(key))
 
-    def begin(self, state: Averaged, cohort: Cohort) -> Acc:
+    def begin(self, state: Any, cohort: Cohort) -> Acc:
         """See `Method`."""
         return self.averaging.begin(state, cohort)
 
@@ -120,10 +124,6 @@ class GlobalModelMethod(AveragingMethod):
         """See `Method`."""
         return self.averaging.fold(acc, client, sent.model, reply.payload.update, reply)
 
-    def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Any, reply: Reply) -> Acc:
-        """See `Method`."""
-        return self.averaging.fold_block(acc, clients, sent.model, reply.payload.update, reply)
-
-    def finish(self, task: Task, state: Averaged, acc: Acc, moment: Moment) -> tuple[Averaged, Metrics]:
+    def finish(self, task: Task, state: Any, acc: Acc, moment: Moment) -> tuple[Any, Metrics]:
         """See `Method`."""
         return self.averaging.finish(task, state, acc, moment)

@@ -10,8 +10,11 @@ from shoal.methods.fedavg import FedAvg
 from shoal.methods.fedavgm import FedAvgM
 from shoal.methods.fedbn import FedBN
 from shoal.methods.fedfina import FedFina
+from shoal.methods.fedfusion import FedFusion
 from shoal.methods.fedgen import FedGen
 from shoal.methods.fedlg import FedLG
+from shoal.methods.fedlp import FedLP
+from shoal.methods.fedlps import FedLPS
 from shoal.methods.fedmut import FedMut
 from shoal.methods.fedntd import FedNTD
 from shoal.methods.fedopt import FedAdagrad, FedAdam, FedYogi
@@ -58,7 +61,10 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "partialfed": PartialFed,
     "fedfina": FedFina,
     "fedlg": FedLG,
+    "fedlp": FedLP,
+    "fedlps": FedLPS,
     "fedamp": FedAMP,
+    "fedfusion": FedFusion,
     "ditto": Ditto,
     "apfl": APFL,
     "dsvd": DSVD,

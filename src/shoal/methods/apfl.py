@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
-from shoal.aggregators.averaging import GlobalModelMethod
+from shoal.aggregators.averaging import AveragingMethod
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
@@ -49,7 +49,7 @@ class APFLMemory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class APFL(GlobalModelMethod):
+class APFL(AveragingMethod):
     """FedAvg, and at every client a mixture of the global model and one of its own."""
 
     alpha: float = 0.5  # share of the own model

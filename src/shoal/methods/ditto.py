@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
-from shoal.aggregators.averaging import GlobalModelMethod
+from shoal.aggregators.averaging import AveragingMethod
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
 from shoal.core.key import Key
@@ -36,7 +36,7 @@ from shoal.terms.proximal import Proximal
 
 
 @dataclass(frozen=True)
-class Ditto(GlobalModelMethod):
+class Ditto(AveragingMethod):
     """FedAvg, and at every client a model of its own that is pulled towards the global one."""
 
     mu: float = 0.1

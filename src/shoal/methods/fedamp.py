@@ -29,7 +29,7 @@ from torch import Tensor
 
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
-from shoal.core.flat import Flat, in_one_vector
+from shoal.core.flat import in_one_vector
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
@@ -51,12 +51,14 @@ from shoal.parts.pull import pulled
 from shoal.solver.sgd import Sgd
 from shoal.terms.proximal import Proximal
 
+Params = Mapping[str, Tensor]
+
 
 class FedAMPState(NamedTuple):
     """The server state: the model that everybody began with, and the last one of each client."""
 
-    initial: Flat
-    models: Mapping[int, Flat]
+    initial: Params
+    models: Mapping[int, Params]
 
 
 @dataclass(frozen=True)
@@ -83,35 +85,34 @@ class FedAMP(Training):
 
     def init(self, task: Task, key: Key) -> FedAMPState:
         """See `Method`."""
-        return FedAMPState(in_one_vector(task.init(key).params), {})
+        return FedAMPState(task.init(key).params, {})
 
     def dispatch(self, task: Task, state: FedAMPState, cohort: Cohort, moment: Moment) -> ModelMessage:
         """See `Method`."""
-        held = dict.fromkeys(cohort.ids, state.initial) | dict(state.models)
-        places = {client: place for place, client in enumerate(held)}
-        origin = state.initial.vector
-        models = torch.stack([model.vector for model in held.values()]) - origin  # [n, parameters]
+        held = dict(sorted({**dict.fromkeys(cohort.ids, state.initial), **state.models}.items()))
+        places, origin = {client: place for place, client in enumerate(held)}, in_one_vector(state.initial)
+        models = torch.stack([in_one_vector(model).vector for model in held.values()]) - origin.vector
         own = torch.tensor([places[client] for client in cohort.ids])
-        mixed = attention(models, own, self.sigma, self.alpha).float() @ models + origin  # eq. 6
-        return ModelMessage(PerClient([Weights(state.initial.layout.tree(row), {}) for row in mixed]))
+        mixed = attention(models, own, self.sigma, self.alpha).float() @ models + origin.vector  # eq. 6
+        return ModelMessage(PerClient([Weights(origin.layout.tree(row), {}) for row in mixed]))
 
     def serve(self, state: FedAMPState, cohort: Cohort) -> Nothing:
         """See `Method`. A client uses the model that it has."""
         return Nothing()
 
-    def begin(self, state: FedAMPState, cohort: Cohort) -> dict[int, Flat]:
+    def begin(self, state: FedAMPState, cohort: Cohort) -> dict[int, Params]:
         """See `Method`."""
         return {}
 
-    def fold(self, acc: dict[int, Flat], client: int, sent: Any, reply: Reply) -> dict[int, Flat]:
+    def fold(self, acc: dict[int, Params], client: int, sent: Any, reply: Reply) -> dict[int, Params]:
         """See `Method`."""
-        return {**acc, client: in_one_vector(add(sent.model.params, reply.payload.update.params))}
+        return {**acc, client: add(sent.model.params, reply.payload.update.params)}
 
     def finish(
-        self, task: Task, state: FedAMPState, acc: dict[int, Flat], moment: Moment
+        self, task: Task, state: FedAMPState, acc: dict[int, Params], moment: Moment
     ) -> tuple[FedAMPState, Metrics]:
         """See `Method`."""
-        return state._replace(models={**state.models, **acc}), {}
+        return state._replace(models=dict(sorted({**state.models, **acc}.items()))), {}
 
     def model(self, state: FedAMPState) -> None:
         """See `Method`."""

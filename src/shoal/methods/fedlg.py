@@ -1,8 +1,8 @@
 """FedLG: the layers that gradients move least, the learnGene, are all that travels up.
 
 A baseline of Guo, Lv, Wang, Geng: GENE-FL: Gene-Driven Parameter-Efficient Dynamic Federated Learning. It
-makes a federation of Wang, Geng, Lin, Xia, Qi, Xu: Learngene: From Open-World to Your Learning Task, AAAI
-2022, where a layer whose gradients are rarely large is general knowledge.
+makes a federation of Wang, Yang, Lin, Geng: Learngene: Inheriting Condensed Knowledge from the Ancestry Model
+to Descendant Models, 2023, where a layer whose gradients are rarely large is general knowledge.
 
     layer l:   a_l = share of its numbers that training moves by more than 0.0005      -> `parts.layer_scores`
     client:    sends the layers with the smallest a_l within the budget                -> `Gene`

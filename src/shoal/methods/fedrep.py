@@ -3,7 +3,7 @@
 Collins, Hassani, Mokhtari, Shakkottai: Exploiting Shared Representations for Personalized Federated
 Learning, ICML 2021, Algorithm 1.
 
-    client i:  h_i <- SGD on its head, with the representation as sent     -> `FedRep._head`
+    client i:  h_i <- SGD on its head, with the representation as sent     -> `HeadFirst._head`
                phi_i <- SGD on the representation, with the head h_i       -> `parts.submodels.body_task`
                sends the update of phi, keeps h_i
     server:    phi <- mean of phi_i                                        -> `SharedLayersMethod`
@@ -19,7 +19,7 @@ with the same weights.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -27,7 +27,7 @@ from shoal.aggregators.aggregator import Aggregator, Weighting
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
-from shoal.core.method import Axes
+from shoal.core.method import Axes, Recipe
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import check_training
@@ -41,24 +41,16 @@ from shoal.solver.sgd import Sgd
 
 
 @dataclass(frozen=True)
-class FedRep(SharedLayersMethod):
-    """Averages all but the last layer; clients train their own last layer first, then the others."""
+class HeadFirst(SharedLayersMethod):
+    """Shares all but the last layer; clients train their own last layer first, then the others."""
 
-    choice: ClassVar[LayerChoice] = AllButLast(1)  # type: ignore[misc]
-
-    body_epochs: int = 1  # of those of [local]; the others train the head
+    choice: LayerChoice
+    body_epochs: int
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
     terms: tuple[Term, ...] = ()
     aggregator: Aggregator = field(default_factory=Mean)
     server: ServerOptimizer = field(default_factory=ServerSgd)
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.body_epochs <= self.local.epochs:
-            raise SpecError(
-                f"body_epochs must be 1 to {self.local.epochs}, the epochs of [local], "
-                f"got {self.body_epochs}; the epochs before them train the head"
-            )
 
     def check(self, task: Task, axes: Axes) -> None:
         """See `Method`."""
@@ -92,3 +84,27 @@ class FedRep(SharedLayersMethod):
     @property
     def _head_epochs(self) -> int:
         return self.local.epochs - self.body_epochs
+
+
+@dataclass(frozen=True)
+class FedRep(Recipe):
+    """Averages all but the last layer; clients train their own last layer first, then the others."""
+
+    body_epochs: int = 1  # of those of [local]; the others train the head
+    local: Sgd = field(default_factory=Sgd)
+    weights: Weighting = "samples"
+    terms: tuple[Term, ...] = ()
+    aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.body_epochs <= self.local.epochs:
+            raise SpecError(
+                f"body_epochs must be 1 to {self.local.epochs}, the epochs of [local], "
+                f"got {self.body_epochs}; the epochs before them train the head"
+            )
+
+    def method(self) -> HeadFirst:
+        """See `Recipe`."""
+        slots = (self.local, self.weights, self.terms, self.aggregator, self.server)
+        return HeadFirst(AllButLast(1), self.body_epochs, *slots)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
-from shoal.aggregators.averaging import GlobalModelMethod
+from shoal.aggregators.averaging import AveragingMethod
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
@@ -51,7 +51,7 @@ class PartialMemory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PartialLoading(GlobalModelMethod):
+class PartialLoading(AveragingMethod):
     """Whole models travel; a client loads some layers."""
 
     choice: LayerChoice

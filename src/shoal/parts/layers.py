@@ -11,6 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
 from shoal.core.errors import SpecError
 from shoal.core.gate import Some
 from shoal.core.task import Task
@@ -84,9 +87,27 @@ class LastStage(LayerChoice):
         return [name for name in found if task.shapes[name][0] == task.shapes[found[-1]][0]]
 
 
+LAYER_CHOICES: dict[str, type[LayerChoice]] = {
+    "all_but_batch_norm": AllButBatchNorm,
+    "all_but_last": AllButLast,
+    "matching": Matching,
+    "last_stage": LastStage,
+}
+
+
 def matrices(task: Task) -> list[str]:
     """The names of the layers with at least two dimensions: weights of linear layers and convolutions."""
     return [name for name, shape in task.shapes.items() if len(shape) > 1]
+
+
+def whole_layers(params: Mapping[str, Tensor]) -> list[list[str]]:
+    """The names by layer: each matrix with what follows it up to the next, such as a bias and a norm."""
+    layers: list[list[str]] = []
+    for name, value in params.items():
+        if not layers or (value.dim() > 1 and any(params[other].dim() > 1 for other in layers[-1])):
+            layers.append([])
+        layers[-1].append(name)
+    return layers
 
 
 def module_of(name: str) -> str:
@@ -157,3 +178,32 @@ class LayersUpdate(NamedTuple):
     def chosen(self) -> ModelUpdate:
         """What is sent."""
         return ModelUpdate(some_layers(self.update, self.layers))
+
+
+class FilledUpdate(NamedTuple):
+    """An update of some layers as the server reads it: zeros for the others, and marks for those sent."""
+
+    update: Weights
+    sent: Tensor  # [layers] uint8
+
+    @classmethod
+    def of(cls, update: Weights, model: Weights) -> FilledUpdate:
+        """Raises `ValueError` if the update has layers that the model lacks."""
+        if update.params.keys() == model.params.keys():
+            return cls(update, torch.ones(len(model.params), dtype=torch.uint8))
+        for found, known in zip(update, model, strict=True):
+            if found.keys() - known.keys():
+                raise ValueError(f"no layer is called {min(found.keys() - known.keys())}")
+        whole = Weights(
+            *(
+                {name: found.get(name, torch.zeros_like(value)) for name, value in known.items()}
+                for found, known in zip(update, model, strict=True)
+            )
+        )
+        marks = torch.tensor([name in update.params for name in model.params], dtype=torch.uint8)
+        return cls(whole, marks)
+
+    def chosen(self) -> Weights:
+        """The layers that were sent."""
+        marked = zip(self.update.params, self.sent.tolist(), strict=True)
+        return some_layers(self.update, [name for name, mark in marked if mark])

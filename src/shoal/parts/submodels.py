@@ -112,9 +112,11 @@ def _cut(build: Callable[[], nn.Module], end: str, shape: tuple[int, ...], outpu
         parts.append((name, part))
     below = nn.Sequential(OrderedDict(parts))
     with torch.no_grad():
-        width = below.eval()(torch.zeros(2, *shape)).flatten(1).shape[1]
-    ends = [("flatten_exit", nn.Flatten()), (EXIT.rstrip("."), nn.Linear(width, outputs))]
-    return nn.Sequential(OrderedDict([*parts, *ends])).train()
+        found = below.eval()(torch.zeros(2, *shape))
+    if found.dim() > 2:  # samples and features
+        parts.append(("flatten_exit", nn.Flatten()))
+    parts.append((EXIT.rstrip("."), nn.Linear(found.flatten(1).shape[1], outputs)))
+    return nn.Sequential(OrderedDict(parts)).train()
 
 
 def _layered(task: Task) -> list[str]:

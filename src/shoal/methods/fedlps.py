@@ -1,0 +1,213 @@
+"""FedLPS: weak clients train a smaller model, of the strongest channels of the global one.
+
+Jia, Zhang, Beheshti, Dou: FedLPS: Heterogeneous Federated Learning for Multiple Tasks with Local Parameter
+Sharing, 2024.
+
+    server:    client i gets the model without a share r_i of each hidden layer's channels, those of the
+               smallest L1 norm                                            -> `parts.channels.pruned`
+    client i:  trains the smaller model and sends its update
+    server:    each weight <- mean over the clients that hold it           -> `FedLPS.fold`
+
+Only what is left of a layer travels, in both directions. The ratios are dealt to the clients in turn. With
+ratio 0 for all it is FedAvg, to the bit. A client uses its own smaller model.
+
+Departures: the authors freeze a pre-trained encoder that several tasks share; here there is one task, and
+`[task] frozen` can freeze layers. They average pruned weights as zeros (`aggregate = "zeros"`); by default a
+weight is averaged over its holders. Channels that a skip connection reads too are not pruned. A client
+computes with zeros in place of what it lacks, to the same numbers; only its bytes are fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.aggregators.aggregator import Weighting, moved, offset
+from shoal.aggregators.averaging import Averaged, Averaging, client_weight
+from shoal.aggregators.mean import Mean, WeightedSum, counted, reached
+from shoal.core.data import Data
+from shoal.core.errors import SpecError
+from shoal.core.flat import flat
+from shoal.core.key import Key
+from shoal.core.method import Axes
+from shoal.core.task import Task
+from shoal.core.term import Term
+from shoal.core.training import Course, Start, Training, check_training
+from shoal.core.tree import elementwise
+from shoal.core.types import (
+    Cohort,
+    Context,
+    Metrics,
+    ModelUpdate,
+    Moment,
+    PerClient,
+    Reply,
+    Setting,
+    Weights,
+)
+from shoal.parts.channels import ChannelGroup, Pruning, channel_groups, enlarged, pruned, smaller
+from shoal.server.optimizer import ServerOptimizer
+from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import Sgd
+
+
+class FedLPSState(NamedTuple):
+    """The server state: the model, and the channels that can be pruned."""
+
+    averaged: Averaged
+    groups: tuple[ChannelGroup, ...]
+
+    @property
+    def model(self) -> Weights:
+        """The global model, with all channels."""
+        return self.averaged.model
+
+
+class FedLPSMessage(NamedTuple):
+    """The message to a client: its smaller model, and which channels that has."""
+
+    model: Weights | PerClient
+    kept: Pruning | PerClient
+
+
+class FedLPSUpdate(NamedTuple):
+    """The payload of a client: at the client with zeros for the channels that it lacks, sent without."""
+
+    update: Weights
+    kept: Pruning
+
+
+class FedLPSAcc(NamedTuple):
+    """The accumulator: sums of changes, and for each number the weight of the clients that hold it."""
+
+    model: Weights
+    sums: WeightedSum
+    holders: WeightedSum
+    counters: Mapping[str, Tensor]
+    draws: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class FedLPS(Training):
+    """Clients get, train and send smaller models: some channels of the global one."""
+
+    ratios: tuple[float, ...] = (
+        0.0,
+        0.0,
+        0.2,
+        0.5,
+        0.8,
+    )  # shares of the channels that clients lack, dealt in turn
+    aggregate: Literal["holders", "zeros"] = "holders"
+    local: Sgd = field(default_factory=Sgd)
+    weights: Weighting = "samples"
+    terms: tuple[Term, ...] = ()
+    server: ServerOptimizer = field(default_factory=ServerSgd)
+
+    def __post_init__(self) -> None:
+        if not self.ratios or not all(0 <= ratio < 1 for ratio in self.ratios):
+            raise SpecError(f"ratios must be shares in [0, 1) such as [0.0, 0.5, 0.8], got {[*self.ratios]}")
+
+    def check(self, task: Task, axes: Axes) -> None:
+        """See `Method`."""
+        check_training(self.local, self.terms, task)
+        self._averaging.check(task, axes)
+        if any(self.ratios) and not channel_groups(task):
+            raise SpecError(
+                "fedlps finds no channel of this model that can be removed; it needs hidden layers"
+            )
+
+    @property
+    def _averaging(self) -> Averaging:
+        return Averaging(Mean(), self.server, self.weights)
+
+    # ---- server
+
+    def init(self, task: Task, key: Key) -> FedLPSState:
+        """See `Method`."""
+        groups = channel_groups(task) if any(self.ratios) else ()
+        return FedLPSState(self._averaging.init(task.init(key)), groups)
+
+    def dispatch(self, task: Task, state: FedLPSState, cohort: Cohort, moment: Moment) -> FedLPSMessage:
+        """See `Method`."""
+        return self.serve(state, cohort)
+
+    def serve(self, state: FedLPSState, cohort: Cohort) -> FedLPSMessage:
+        """See `Method`."""
+        made: dict[float, tuple[Weights, Pruning]] = {0.0: (state.model, {})}
+        for ratio in {ratio for ratio in self.ratios if ratio}:
+            kept = pruned(state.groups, state.model, ratio)
+            made[ratio] = (smaller(state.model, kept), kept)
+        rows = [made[self.ratios[client % len(self.ratios)]] for client in cohort.ids]
+        return FedLPSMessage(PerClient([model for model, _ in rows]), PerClient([kept for _, kept in rows]))
+
+    def begin(self, state: FedLPSState, cohort: Cohort) -> FedLPSAcc:
+        """See `Method`."""
+        return FedLPSAcc(state.model, WeightedSum.empty(), WeightedSum.empty(), {}, cohort.draws)
+
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
+        """See `Method`."""
+        return {"update": enlarged(sent.model, sent.kept)}
+
+    def received(self, reply: Reply, sent: Any) -> Reply:
+        """See `Method`."""
+        return reply._replace(payload=ModelUpdate(enlarged(reply.payload.update, sent.kept)))
+
+    def fold(self, acc: FedLPSAcc, client: int, sent: Any, reply: Reply) -> FedLPSAcc:
+        """See `Method`."""
+        update, weight = reply.payload.update, client_weight(self.weights, reply) * acc.draws.get(client, 1)
+        whole, ones = enlarged(sent.model, sent.kept), elementwise(torch.ones_like, sent.model)
+        held = (
+            enlarged(ones, sent.kept) if self.aggregate == "holders" else elementwise(torch.ones_like, whole)
+        )
+        for origin, there, change, own in zip(acc.model, whole, update, held, strict=True):
+            floats = {name: value for name, value in change.items() if value.is_floating_point()}
+            if not floats:
+                continue
+            if sent.kept:  # numbers that a client lacks are 0, or do not count
+                floats = {n: own[n] * offset(origin[n], there[n], value) for n, value in floats.items()}
+                sums = acc.sums.add(floats, weight)
+            else:
+                sums = acc.sums.add_offsets(origin, there, floats, weight)
+            holders = acc.holders.add({name: own[name] for name in floats}, weight)
+            acc = acc._replace(sums=sums, holders=holders)
+        return acc._replace(counters=reached(acc.counters, whole, update))
+
+    def finish(
+        self, task: Task, state: FedLPSState, acc: FedLPSAcc, moment: Moment
+    ) -> tuple[FedLPSState, Metrics]:
+        """See `Method`."""
+        total, holders = acc.sums.values, acc.holders.values
+        mean = {
+            name: torch.where(holders[name] > 0, value / holders[name], 0.0) for name, value in total.items()
+        }
+        params, buffers = ({name: mean[name] for name in part if name in mean} for part in state.model)
+        kept, step = self.server.step(state.averaged.server, params)
+        whole = Weights(step, {**buffers, **counted(state.model, acc.counters)})
+        averaged = state.averaged._replace(model=moved(state.model, whole), server=kept)
+        return state._replace(averaged=averaged), {}
+
+    # ---- client
+
+    def client_training(self, task: Task, memory: Any, message: Any, data: Data, context: Context) -> Course:
+        """See `Training`."""
+        start = self.local_model(memory, message)
+        trained = yield Start(start, self.terms)
+        payload = FedLPSUpdate(trained.update(start), message.kept)
+        return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
+
+    def upload(self, reply: Reply, setting: Setting) -> Reply:
+        """See `Method`."""
+        return reply._replace(payload=ModelUpdate(smaller(reply.payload.update, reply.payload.kept)))
+
+    def local_model(self, memory: Any, message: Any) -> Weights:
+        """See `Method`."""
+        if not message.kept:
+            whole: Weights = message.model
+            return whole
+        model = enlarged(message.model, message.kept)
+        return Weights(flat(model.params), model.buffers)
