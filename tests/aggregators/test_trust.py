@@ -96,21 +96,21 @@ def judged(likeness, apart, past=None, own=None, norms=None):
 def test_evidence_adds_up_and_does_not_fade():
     likeness, apart = world(10, 3)
     weights, evidence = judged(likeness, apart)
-    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-20.0] * 3)
-    assert float(weights[7:].sum()) < 1e-5
+    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-10.0] * 3)
+    assert float(weights[7:].sum()) < 0.01
     nothing = torch.zeros(10, 10, dtype=torch.float64)
     apart = torch.ones(10, 10, dtype=torch.float64).fill_diagonal_(0)
     for _ in range(100):
         weights, evidence = judged(nothing, apart, evidence)
-    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-20.0] * 3)
+    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-10.0] * 3)
 
 
 def test_trust_comes_back_slowly():
     likeness, apart = world(10, 0)
-    past = doubles(*[0.0] * 9, -20.0)
-    for rounds in range(1, 17):
+    past = doubles(*[0.0] * 9, -10.0)
+    for rounds in range(1, 7):
         weights, past = judged(likeness, apart, past)
-        assert float(past[9]) == pytest.approx(rounds - 20)
+        assert float(past[9]) == pytest.approx(rounds - 10)
     assert weights.tolist() == pytest.approx([0.1] * 10)  # what is left changes nothing any more
 
 
@@ -118,10 +118,10 @@ def test_agreement_excuses_neither_length_nor_treason():
     likeness, apart = world(10, 0)
     long = torch.ones(10, dtype=torch.float64)
     long[9] = 20.0
-    assert float(judged(likeness, apart, norms=long)[0][9]) < 1e-6
+    assert float(judged(likeness, apart, norms=long)[0][9]) < 1e-3
     own = torch.full((10,), 0.8, dtype=torch.float64)
     own[9] = -0.8
-    assert float(judged(likeness, apart, own=own)[0][9]) < 1e-6
+    assert float(judged(likeness, apart, own=own)[0][9]) < 1e-3
 
 
 def random_similarities(n, name="t"):

@@ -106,7 +106,7 @@ def test_one_at_a_hundred_times_the_scale_has_the_smallest_weight_in_whole_updat
 
 def test_an_honest_majority_of_equals_is_no_plot():
     found = weights([normal("one")] * 9 + [times(-1, normal("one"))])
-    assert float(found[9]) < 1e-6
+    assert float(found[9]) < 1e-3
     assert found[:9].tolist() == pytest.approx([1 / 9] * 9)
 
 
@@ -223,7 +223,7 @@ def test_bad_values_are_refused(fields, message):
 
 
 def test_a_claimed_score_moves_ranks_only_where_it_is_asked_for():
-    """Attackers who claim the best score: by default nobody listens, and as the paper has it their ranks grow."""
+    """Attackers claim the best score: by default nobody listens; as the paper has it, their ranks grow."""
     attack = {"name": "false_scores", "attackers": [0, 1]}
     for score, grow in (("seen", False), ("claimed", True)):
         made = setup({"name": "dsvd", "score": score}, selector="all", attack=attack)

@@ -1,9 +1,15 @@
 """The aggregators, by name."""
 
 from shoal.aggregators.aggregator import Aggregator
+from shoal.aggregators.bucketing import Bucketing
+from shoal.aggregators.bulyan import Bulyan
+from shoal.aggregators.centered_clip import CenteredClip
+from shoal.aggregators.dnc import DnC
 from shoal.aggregators.dsvd import Similarity
 from shoal.aggregators.fedcpa import CriticalParameters
+from shoal.aggregators.flame import Flame
 from shoal.aggregators.fltrust import FLTrust
+from shoal.aggregators.foolsgold import FoolsGold
 from shoal.aggregators.geomedian import GeometricMedian
 from shoal.aggregators.krum import Krum, MultiKrum
 from shoal.aggregators.mean import Mean
@@ -21,4 +27,10 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "geomedian": GeometricMedian,
     "normclip": ClippedMean,
     "fltrust": FLTrust,
+    "centered_clip": CenteredClip,
+    "bucketing": Bucketing,
+    "dnc": DnC,
+    "foolsgold": FoolsGold,
+    "flame": Flame,
+    "bulyan": Bulyan,
 }

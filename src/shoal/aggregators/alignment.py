@@ -18,20 +18,24 @@ from torch import Tensor
 
 from shoal.aggregators.matrix import gram
 from shoal.core.key import Key
+from shoal.parts.factors import rank_of
 
 SIDE = 96  # rows and columns of a sketch
+HISTORY = 4096  # numbers that are remembered of a client's updates
+SIGNS = Key.from_seed(0).fold("history")  # of what is remembered: the same in all rounds
 FAINT = 1e-3  # of a matrix's strongest direction: what is weaker may be rounding
 
 
 def alignment(updates: Tensor, key: Key, rank: float = 1.0) -> Tensor:
     """[clients, clients] float64: S_v of one matrix; from updates [clients, rows, ...].
 
-    Only the strongest directions count, `rank` of all, so that none gains by sending more of them.
+    Only the strongest directions count, as many as `rank` of the largest, so that none gains by sending more.
     """
     matrices = updates.reshape(*updates.shape[:2], -1)
+    most = rank_of(rank, min(matrices.shape[1:]))
     for axis in (1, 2):
         matrices = folded(matrices, axis, SIDE, key.fold(axis))
-    products = gram(turns(matrices, rank).reshape(len(updates), -1))
+    products = gram(turns(matrices, most).reshape(len(updates), -1))
     lengths = products.diagonal().sqrt()
     return products / torch.where(lengths > 0, lengths, 1.0) / torch.where(lengths > 0, lengths, 1.0)[:, None]
 
@@ -50,14 +54,17 @@ def folded(matrices: Tensor, axis: int, side: int, key: Key) -> Tensor:
     return total
 
 
-def turns(matrices: Tensor, rank: float = 1.0) -> Tensor:
-    """[n, rows, columns]: U V^T of matrices [n, rows, columns], without directions that are but rounding."""
+def turns(matrices: Tensor, most: int) -> Tensor:
+    """[n, rows, columns]: U V^T of the strongest directions of matrices [n, rows, columns].
+
+    Directions that are nothing but rounding are left out.
+    """
     wide = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
     peaks = wide.abs().amax((1, 2), keepdim=True)
     wide = wide / torch.where(peaks > 0, peaks, 1.0)
     squares, vectors = torch.linalg.eigh(wide @ wide.mT)  # ascending
     kept = squares > FAINT**2 * squares[:, -1:].clamp(min=0)
-    kept[:, : len(squares[0]) - max(1, round(rank * len(squares[0])))] = False
+    kept[:, : max(0, squares.shape[1] - most)] = False
     inverse = torch.where(kept, squares.clamp(min=torch.finfo(squares.dtype).tiny).rsqrt(), 0.0)
     turned: Tensor = (vectors * inverse[:, None]) @ (vectors.mT @ wide)
     return turned if matrices.shape[1] <= matrices.shape[2] else turned.mT

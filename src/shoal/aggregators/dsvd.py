@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Outcome
-from shoal.aggregators.alignment import alignment, folded
+from shoal.aggregators.alignment import HISTORY, SIGNS, alignment, folded
 from shoal.aggregators.matrix import (
     NO_STEP,
     Decision,
@@ -44,10 +44,8 @@ from shoal.parts.factors import is_matrix
 TEMPERATURE = 0.02  # the default; the hotter, the less is made of everything
 LONGEST = 4.0  # median lengths that a tensor of an update may have
 UNRELATED = -math.sqrt(0.5)  # S_l of updates of one length with nothing in common
-HISTORY = 4096  # numbers that are remembered of a client's updates
 FADING = 0.8  # of what is remembered, with each new update
 SHUT_OUT = 0.1  # of the largest weight
-SIGNS = Key.from_seed(0).fold("history")  # the same in all rounds
 
 
 def softmax_weights(similar: Similarities, alphas: Sequence[float], temperature: float) -> Tensor:

@@ -10,7 +10,7 @@ e_i is a log likelihood ratio: how much likelier l_i is for an honest client, ar
 lies as far on the other side of t. Where clients have little in common (m is small), it is small, and
 says nothing either way. Who agrees with the others as much as t never has anything against it.
 
-    E_i = min(0, E_i + e_i), where e_i is at most 1 and at least -20: trust is lost fast and regained slowly
+    E_i = min(0, E_i + e_i), where e_i is at most 1 and at least -10: trust is lost fast and regained slowly
     g_i ~ min(1, exp(E_i + 5)) / c_i, with c_i how many copies of i there are
 
 Evidence does not fade: it adds up in rounds that tell something, and rounds that tell nothing leave it
@@ -33,7 +33,7 @@ from torch import Tensor
 
 MARGIN = 4.0  # spreads below the median that are nothing unusual
 LEAST_SPREAD = 0.15  # of the median
-WORST, BEST = -20.0, 1.0  # what one round can say
+WORST, BEST = -10.0, 1.0  # what one round can say
 SLACK = 5.0  # evidence that changes nothing yet
 NEAR = 0.5  # of the usual distance: what lies within has a share in a copy
 STEPS = 5  # of asking those who are trusted whom they trust

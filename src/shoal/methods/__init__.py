@@ -31,8 +31,14 @@ from shoal.methods.per_cluster import PerCluster
 from shoal.methods.pso import Pso
 from shoal.methods.qfedavg import QFedAvg
 from shoal.methods.robust import (
+    Bucketing,
+    Bulyan,
+    CenteredClip,
+    DnC,
     FedCPA,
+    Flame,
     FLTrust,
+    FoolsGold,
     GeoMedian,
     Krum,
     Median,
@@ -85,4 +91,10 @@ METHODS: dict[str, type[Method] | type[Recipe]] = {
     "geomedian": GeoMedian,
     "normclip": NormClip,
     "fltrust": FLTrust,
+    "centered_clip": CenteredClip,
+    "bucketing": Bucketing,
+    "dnc": DnC,
+    "foolsgold": FoolsGold,
+    "flame": Flame,
+    "bulyan": Bulyan,
 }

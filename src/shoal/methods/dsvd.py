@@ -18,7 +18,7 @@ learning rate, and there is a temperature; `literal = true` keeps them raw as in
 softmax. A rank is a share of the largest one, the same for all matrices of a client; it starts at a half,
 d is a sixteenth, and high and low are beyond the quartiles of the round. A client's own p_i is a claim
 that nobody can check: by default p_i is its share of the step, which the server sees, a client that is
-not trusted does not rise, and no rank falls below a quarter; `score = "claimed"` is the paper's, down to
+not trusted does not rise, and no rank falls below a half; `score = "claimed"` is the paper's, down to
 rank 1. Updates are compared at the smallest rank of the round, so that none gains by sending more
 directions. The paper's server averages the full v_i, which clients send beside the factors; here the cut
 updates are all that travels, or with `aggregate = "full"` the full ones. Buffers are averaged with the
@@ -36,8 +36,9 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Weighting, moved
+from shoal.aggregators.alignment import SIGNS
 from shoal.aggregators.averaging import client_weight
-from shoal.aggregators.dsvd import SIGNS, Evidence, Similarity
+from shoal.aggregators.dsvd import Evidence, Similarity
 from shoal.aggregators.matrix import UpdateMatrix
 from shoal.aggregators.similarity import Form
 from shoal.codecs.low_rank import LowRank, restored
@@ -56,7 +57,7 @@ from shoal.solver.sgd import Sgd
 
 START = Similarity.rank  # of the largest rank
 STEP = 1 / 16  # by which a rank grows and shrinks
-FLOOR = 0.25  # the smallest rank where the server keeps the score
+FLOOR = 0.5  # the smallest rank where the server keeps the score
 Score = Literal["seen", "claimed"]
 
 

@@ -7,11 +7,30 @@ Departures: see there.
 
 from __future__ import annotations
 
-from shoal.aggregators import fedcpa, fltrust, geomedian, krum, normclip, trimmed_mean
+from shoal.aggregators import (
+    bucketing,
+    bulyan,
+    centered_clip,
+    dnc,
+    fedcpa,
+    flame,
+    fltrust,
+    foolsgold,
+    geomedian,
+    krum,
+    normclip,
+    trimmed_mean,
+)
 from shoal.methods.recipe import recipe
 
+Bucketing = recipe("aggregator", bucketing.Bucketing)
+Bulyan = recipe("aggregator", bulyan.Bulyan)
+CenteredClip = recipe("aggregator", centered_clip.CenteredClip)
+DnC = recipe("aggregator", dnc.DnC)
 FedCPA = recipe("aggregator", fedcpa.CriticalParameters, name="FedCPA")
+Flame = recipe("aggregator", flame.Flame)
 FLTrust = recipe("aggregator", fltrust.FLTrust)
+FoolsGold = recipe("aggregator", foolsgold.FoolsGold)
 GeoMedian = recipe("aggregator", geomedian.GeometricMedian, name="GeoMedian")
 Krum = recipe("aggregator", krum.Krum)
 Median = recipe("aggregator", trimmed_mean.Median)

@@ -1,0 +1,89 @@
+"""Bucketing: the means of a few clients each, in front of any rule.
+
+Karimireddy, He, Jaggi: Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing, ICLR 2022,
+Algorithm 1.
+
+    shuffle the clients;   y_k = mean of D_i over the k-th `size` of them        -> `buckets`
+    step = other rule(y_1, y_2, ...)
+
+Means of clients are more alike than clients are: rules that go by majorities do less harm where data
+differ. An attacker spoils a whole bucket, so the other rule must expect as many attackers among fewer.
+
+Departures: the last bucket may be smaller. What the other rule remembers of clients, it remembers of
+whoever has the smallest id in a bucket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.aggregators.aggregator import Aggregator, Outcome
+from shoal.aggregators.geomedian import GeometricMedian
+from shoal.aggregators.matrix import NO_STEP, Decision, MatrixRule, UpdateMatrix
+from shoal.core.errors import SpecError
+from shoal.core.key import Key
+from shoal.core.task import Task
+from shoal.core.types import Moment, Weights
+
+
+def buckets(n: int, size: int, key: Key) -> Tensor:
+    """[buckets, n] float64: which clients each bucket averages, and how much each counts in it."""
+    order = key.numpy().permutation(n)
+    held = torch.zeros(-(-n // size), n, dtype=torch.float64)
+    for k in range(len(held)):
+        members = order[k * size : (k + 1) * size]
+        held[k, members] = 1 / len(members)
+    return held
+
+
+@dataclass(frozen=True)
+class Bucketing(MatrixRule):
+    """Averages clients in random buckets, and applies another rule to these means."""
+
+    rule: Aggregator = field(default_factory=GeometricMedian)
+    size: int = 2  # clients in a bucket
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise SpecError(f"size must be at least 1, got {self.size}; 2 is usual")
+        if not isinstance(self.rule, MatrixRule):
+            raise SpecError(
+                f"bucketing needs a rule that sees all updates, such as krum or median; "
+                f"{type(self.rule).__name__} does not"
+            )
+
+    def check_cohort(self, clients: int) -> None:
+        """See `Aggregator`."""
+        self.rule.check_cohort(-(-clients // self.size))
+
+    def init(self, model: Weights) -> Any:
+        """See `Aggregator`."""
+        return self.rule.init(model)
+
+    def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
+        """See `MatrixRule`. Clients are put into buckets in the order of their ids."""
+        return self._decided(state, updates, torch.eye(len(updates.ids), dtype=torch.float64))
+
+    def finish(self, task: Task, state: Any, acc: UpdateMatrix, moment: Moment) -> Outcome:
+        """See `Aggregator`."""
+        came = acc.arrived()
+        if not came.ids:
+            return Outcome(state, NO_STEP)
+        held = buckets(len(came.ids), self.size, moment.key.fold("buckets"))
+        return self._decided(state, came, held).outcome(came)
+
+    def _decided(self, state: Any, updates: UpdateMatrix, held: Tensor) -> Decision:
+        assert isinstance(self.rule, MatrixRule)
+        order = sorted(range(len(held)), key=lambda k: int(held[k].nonzero()[0, 0]))
+        held = held[order]
+        means = updates._replace(
+            ids=tuple(updates.ids[int(row.nonzero()[0, 0])] for row in held),
+            rows=(held @ updates.rows.double()).to(updates.rows.dtype),
+            weights=held @ updates.weights,
+        )
+        found = self.rule.decide(state, means)
+        return Decision(found.state, found.step, found.weights @ held)
