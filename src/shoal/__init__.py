@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "Dataset",
     "Method",
     "Result",
     "Spec",
     "SpecError",
     "StageError",
+    "compare",
     "dump_spec",
+    "load",
     "load_spec",
     "resume",
     "run",
@@ -26,7 +29,9 @@ _HOMES = {
     "shoal.core.data": ("Dataset",),
     "shoal.core.errors": ("SpecError", "StageError"),
     "shoal.core.method": ("Method",),
-    "shoal.runs.runner": ("Result", "resume", "run"),
+    "shoal.runs.result": ("Result",),
+    "shoal.runs.runner": ("resume", "run"),
+    "shoal.study.comparison": ("Comparison", "compare", "load"),
     "shoal.spec": ("Spec", "dump_spec", "load_spec"),
 }
 
@@ -34,8 +39,10 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from shoal.core.data import Dataset
     from shoal.core.errors import SpecError, StageError
     from shoal.core.method import Method
-    from shoal.runs.runner import Result, resume, run
+    from shoal.runs.result import Result
+    from shoal.runs.runner import resume, run
     from shoal.spec import Spec, dump_spec, load_spec
+    from shoal.study.comparison import Comparison, compare, load
 else:
 
     def __getattr__(name: str) -> Any:

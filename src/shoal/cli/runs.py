@@ -12,6 +12,7 @@ from shoal.cli.options import JsonFlag, SetOption, SpecFile, free_folder, interr
 if TYPE_CHECKING:
     from shoal.report.table import Stat
 
+FEW_CLIENTS = 20  # whose results the terminal shows one by one
 SHORT_TITLES = {  # of the columns that fit into a terminal
     "final_accuracy": "Accuracy %",
     "final_mse": "MSE",
@@ -123,7 +124,7 @@ def compare(
         found = {row.label: {metric: _spread(row.stat(metric)) for metric in columns} for row in rows}
         print(to_json({"out": str(folder), "report": str(page), "seeds": numbers(seeds), "methods": found}))
         return
-    head = {metric: title for metric, title in SHORT_TITLES.items() if metric in columns}
+    head = {metric: SHORT_TITLES[metric] for metric in columns if metric in SHORT_TITLES}
     if "finetuned_mean_client_accuracy" in head:  # there is no room for both in eighty columns
         head.pop("max_accuracy", None)
     shown_rows = [[row.label, *(stat_text(metric, row.stat(metric)) for metric in head)] for row in rows]
@@ -136,6 +137,7 @@ def _spread(stat: Stat | None) -> dict[str, float] | None:
 
 
 def _show_run(folder: Path, json: bool) -> None:
+    from shoal.report.client_table import client_columns
     from shoal.report.runs import read_run
     from shoal.report.table import comparison_rows, shown_columns, stat_text
     from shoal.runs.directory import REPORT, to_json
@@ -149,6 +151,9 @@ def _show_run(folder: Path, json: bool) -> None:
     rows = [[column.title, stat_text(m, row.stat(m))] for m, column in shown_columns([row]).items()]
     rounds = view.summary["rounds"]
     show_table(f"{view.label}, {rounds} round{'s' if rounds > 1 else ''}", [], rows)
+    if len(view.summary.get("clients", ())) <= FEW_CLIENTS:
+        columns = client_columns(view)
+        show_table("Each client", list(columns), list(zip(*columns.values(), strict=True)))
     if view.summary["rejected"]:
         first = next(r["rejected"][0]["reason"] for r in view.rounds if r["rejected"])
         refused = f"{view.summary['rejected']} replies were refused, the first because {first}"

@@ -9,102 +9,50 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
-from torch import nn
 
-from shoal.core.data import Dataset
 from shoal.core.errors import SpecError, StageError
 from shoal.core.serialization import to_bytes
-from shoal.core.types import Cohort, Version, message_for
+from shoal.core.types import Version
 from shoal.engines.os_settings import keep_freed_memory
 from shoal.loop import Progress, advance, start
+from shoal.runs.arguments import Given, as_spec
 from shoal.runs.build import Setup, build
 from shoal.runs.clients import client_summary
 from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sha256
 from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
+from shoal.runs.progress_line import progress_line
 from shoal.runs.record import Record, as_record, attackers_weight, summarise
-from shoal.spec import Spec, from_table, load_spec
+from shoal.runs.result import Result
+from shoal.spec import Spec
 
 Watcher = Callable[[Record], None]  # called with the record of every round
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of a run: the numbers of summary.json, the records of all rounds, and the models."""
-
-    rounds: int
-    final_accuracy: float | None  # None for regression, which has final_mse
-    max_accuracy: float | None
-    mean_accuracy: float | None
-    final_mse: float | None
-    mean_client_accuracy: float | None
-    worst_client_accuracy: float | None  # the mean of the lowest tenth
-    bytes_up: int
-    bytes_down: int
-    seconds: float
-    virtual_seconds: float | None
-    weights_sha256: str
-    memory_sha256: str | None
-    summary: Mapping[str, Any]  # all of summary.json
-    records: Sequence[Record]  # one per round, as in rounds.jsonl
-    spec: Spec
-    directory: Path | None
-    _setup: Setup = field(repr=False)
-    _progress: Progress = field(repr=False)
-
-    @property
-    def setup(self) -> Setup:
-        """The federation that was run, for a study that goes on from here."""
-        return self._setup
-
-    @property
-    def progress(self) -> Progress:
-        """The state of the federation after the last round."""
-        return self._progress
-
-    @property
-    def dataset(self) -> Dataset:
-        """The data set of the run."""
-        return self._setup.dataset
-
-    def model(self, client: int | None = None) -> nn.Module:
-        """The global model, or the model that a client would use, as an `nn.Module` in evaluation mode."""
-        federation, progress = self._setup.federation, self._progress
-        if client is not None:
-            if not 0 <= client < len(self._setup.shards):
-                raise SpecError(f"there is no client {client}; ids are 0 to {len(self._setup.shards) - 1}")
-            cohort = Cohort((client,), {}, len(self._setup.shards))
-            message = message_for(federation.method.serve(progress.state, cohort), 0)
-            memory = federation.engine.memory(client, progress.accepted.get(client))
-            if memory is None:
-                raise SpecError(f"client {client} keeps its model to itself; for the global one call model()")
-            return federation.task.module(federation.method.local_model(memory.method, message))
-        weights = federation.method.model(progress.state)
-        if weights is None:
-            raise SpecError(
-                f"{self.spec.method_name} has no global model; for a client's model call model(client=0)"
-            )
-        return federation.task.module(weights)
-
-
 def run(
-    spec: Spec | Mapping[str, Any] | str | Path,
+    spec: Given = None,
     out: str | Path | None = None,
     watcher: Watcher | None = None,
     *,
     report: bool = True,
+    progress: bool | None = None,
+    **tables: Any,
 ) -> Result:
-    """Run a spec, given as an object, as tables, or as the path of a TOML file.
+    """Run a spec, given as an object, as tables, or as the path of a TOML file; or as keywords.
 
-    Without `out` nothing is written. `report = False` skips the HTML report, which takes longer than many a
-    small run.
+    Keywords are the tables of a spec, and are added to its own: `rounds=5, method={"name": "fedprox"}`.
+    `dataset` may be a `Dataset` or a function, `model` an `nn.Module`, its class or a function, `method` a
+    `Method`. Without `out` nothing is written. `report = False` skips the HTML report, which takes longer
+    than many a small run. A `watcher` is called with the record of every round; without one, a line shows
+    the `progress`, by default in notebooks and terminals.
     """
-    with one_thread(), closing(as_spec(spec)) as setup:
+    chosen = as_spec(spec, tables)
+    watcher = watcher or progress_line(chosen.method_name, chosen.rounds, progress)
+    with one_thread(), closing(chosen) as setup:
         directory = None if out is None else RunDirectory.create(Path(out), setup.spec)
         records: list[Record] = []
         try:
@@ -132,13 +80,6 @@ def resume(path: str | Path, watcher: Watcher | None = None, *, report: bool = T
         for client, version in progress.accepted.items():
             setup.federation.engine.restore(client, version, directory.load_memory(client, version))
         return _play(setup, progress, directory.rounds(progress.round), directory, watcher, report)
-
-
-def as_spec(spec: Spec | Mapping[str, Any] | str | Path) -> Spec:
-    """The spec, from any of its forms."""
-    if isinstance(spec, Spec):
-        return spec
-    return load_spec(spec) if isinstance(spec, str | Path) else from_table(spec)
 
 
 def environment() -> str:
@@ -192,17 +133,8 @@ def _play(
         if watcher is not None:
             watcher(record)
     summary = conclude(setup, progress, records, directory, report)
-    own = {"summary", "records", "spec", "directory", "_setup", "_progress"}
-    numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(Result) if f.name not in own}
-    where = None if directory is None else directory.path
-    return Result(
-        **numbers,
-        summary=summary,
-        records=records,
-        spec=spec,
-        directory=where,
-        _setup=setup,
-        _progress=progress,
+    return Result.of(
+        summary, records, None if directory is None else directory.path, spec, lambda: (setup, progress)
     )
 
 

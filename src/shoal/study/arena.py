@@ -19,7 +19,7 @@ from shoal.core.errors import SpecError
 from shoal.overrides import with_method, with_settings
 from shoal.report.table import over_seeds
 from shoal.runs.build import as_method
-from shoal.runs.runner import Result
+from shoal.runs.result import Result
 from shoal.selectors.uniform import All
 from shoal.spec import Spec, from_table
 from shoal.study.compare import check_seeds, file_name, split

@@ -26,7 +26,8 @@ from shoal.core.errors import SpecError, StageError
 from shoal.engines.local import cores
 from shoal.engines.os_settings import die_with_parent
 from shoal.runs.directory import RunDirectory, to_json, write_whole
-from shoal.runs.runner import Result, resume, run
+from shoal.runs.result import Result
+from shoal.runs.runner import resume, run
 from shoal.spec import Spec
 from shoal.terminal import bars
 

@@ -25,7 +25,7 @@ from shoal.loop import Progress
 from shoal.methods.gene import Gene, GeneState, some_layers
 from shoal.methods.per_cluster import ClusterStates, PerCluster
 from shoal.runs.build import Setup
-from shoal.runs.runner import Result
+from shoal.runs.result import Result
 
 EPOCHS = (0, 1, 5, 10)
 

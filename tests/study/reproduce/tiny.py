@@ -13,7 +13,7 @@ from toy import spec
 
 from shoal.report.charts import line_chart
 from shoal.report.series import Axis, Curve
-from shoal.runs.runner import Result
+from shoal.runs.result import Result
 from shoal.study.jobs import Job
 from shoal.study.reproduce.experiment import (
     ComparisonTable,

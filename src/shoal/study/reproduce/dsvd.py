@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.report.table import over_seeds
-from shoal.runs.runner import Result
+from shoal.runs.result import Result
 from shoal.study.arena import measure
 from shoal.study.reproduce.curves import learning_curves
 from shoal.study.reproduce.datafile import TableSpec, Value

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.report.series import Axis, Curve, seeds_curve
-from shoal.runs.runner import Result
+from shoal.runs.result import Result
 from shoal.study.reproduce.curves import ACCURACY, learning_curves, picture
 from shoal.study.reproduce.datafile import Value
 from shoal.study.reproduce.experiment import ComparisonTable, compared

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from shoal.core.key import Key
 from shoal.report.canvas import HEAT, STYLE, WIDTH
 from shoal.report.series import Axis, seeds_curve
-from shoal.runs.runner import Result
+from shoal.runs.result import Result
 from shoal.study.reproduce.curves import picture
 from shoal.study.reproduce.experiment import ComparisonTable, Picture, compared
 from shoal.study.reproduce.fedqp import FEDAVG, FEDMUT, FEDQP

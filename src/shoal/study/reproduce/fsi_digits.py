@@ -10,7 +10,7 @@ import torch
 
 from shoal.report.heatmap_figure import heat_map
 from shoal.report.series import Axis, Curve
-from shoal.runs.runner import Result
+from shoal.runs.result import Result
 from shoal.study.reproduce.curves import picture
 from shoal.study.reproduce.experiment import ComparisonTable, Picture, compared
 from shoal.study.reproduce.table_experiment import Analysis, Results

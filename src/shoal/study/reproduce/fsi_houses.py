@@ -12,7 +12,7 @@ import torch
 from shoal.report.canvas import WIDTH
 from shoal.report.series import Axis, Curve
 from shoal.runs.build import load_dataset
-from shoal.runs.runner import Result
+from shoal.runs.result import Result
 from shoal.spec import TaskSpec
 from shoal.study.reproduce.curves import picture
 from shoal.study.reproduce.experiment import ComparisonTable, PaperNumber, Picture

@@ -14,7 +14,7 @@ from shoal.parts.kl_clusters import kl_clusters
 from shoal.report.series import Axis, Curve
 from shoal.runs.crowd import fleet_of
 from shoal.runs.evaluation import Evaluator
-from shoal.runs.runner import Result
+from shoal.runs.result import Result
 from shoal.study.reproduce.curves import ACCURACY, picture
 from shoal.study.reproduce.experiment import ComparisonTable, Experiment, Findings, RunJobs, compared
 from shoal.study.reproduce.table_experiment import Analysis, Results

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.core.errors import SpecError
-from shoal.runs.runner import Result
+from shoal.runs.result import Result
 from shoal.study.reproduce.datafile import DataFile, PaperNumbers, ScaleSpec, TableSpec, Value, load
 from shoal.study.reproduce.experiment import (
     SCALES,

@@ -1,0 +1,35 @@
+"""Results of runs that were finished before, from their directories."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from shoal.core.errors import SpecError
+from shoal.loop import Progress
+from shoal.runs.build import Setup, build
+from shoal.runs.directory import ROUNDS, SUMMARY, RunDirectory
+from shoal.runs.result import Result
+
+
+def load_run(path: Path) -> Result:
+    """The result of a finished run. Its data and models are loaded when they are asked for."""
+    directory, spec = RunDirectory.open(path)
+    if not directory.finished:
+        raise SpecError(f"{path} is not finished; go on with: shoal resume {path}")
+    summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+    lines = (path / ROUNDS).read_text(encoding="utf-8").splitlines()
+
+    def restore() -> tuple[Setup, Progress]:
+        saved = directory.load_checkpoint()
+        if saved is None:
+            raise SpecError(
+                f"{path} has no checkpoint, which its models are restored from; run it with "
+                "checkpoint.every above 0"
+            )
+        setup, progress = build(spec), saved[0]
+        for client, version in progress.accepted.items():
+            setup.federation.engine.restore(client, version, directory.load_memory(client, version))
+        return setup, progress
+
+    return Result.of(summary, [json.loads(line) for line in lines], path, spec, restore)
