@@ -145,7 +145,7 @@ def from_table(table: Mapping[str, Any]) -> Spec:
     known = {f.name for f in fields(Spec)} | {"local"}
     for name in table:
         if name not in known:
-            raise unknown(name, name, known, "key")
+            raise _unknown_key(name, known)
     method = _method(table.get("method", "fedavg"), table.get("local"))
     if method.selector and isinstance(table.get("selector", {}), dict):
         table = {**table, "selector": {"name": method.selector, **table.get("selector", {})}}
@@ -165,6 +165,35 @@ def from_table(table: Mapping[str, Any]) -> Spec:
     if "partition" not in table and "task" in values and values["task"].dataset in [*OWN]:
         values["partition"] = Natural()  # data of one's own come from sites
     return Spec(**values)
+
+
+_OTHER_WORDS = {  # words of other frameworks and of papers, for the fields that are meant
+    "learning_rate": "local.lr",
+    "batch_size": "local.batch",
+    "local_epochs": "local.epochs",
+    "num_clients": "partition.clients",
+    "num_rounds": "rounds",
+    "alpha": "partition.beta",
+    "data": "task.dataset",
+}
+
+
+def _unknown_key(name: str, known: set[str]) -> SpecError:
+    """With the field that is meant, if one of a table has that name or a like one."""
+    nested = {
+        "task": TaskSpec,
+        "local": Sgd,
+        "partition": Dirichlet,
+        "selector": Uniform,
+        "evaluate": Evaluate,
+    }
+    fields_of = {field: table for table, part in reversed(nested.items()) for field in arguments(part)}
+    meant = _OTHER_WORDS.get(name) or (f"{fields_of[name]}.{name}" if name in fields_of else None)
+    return (
+        SpecError(f"unknown key {name}; did you mean {meant}?")
+        if meant
+        else unknown(name, name, known, "key")
+    )
 
 
 def _method(value: Any, solver: Any, path: str = "method") -> Method | Recipe:

@@ -36,6 +36,7 @@ KNOWN = frozenset(
         "bytes_down",
         "seconds",
         "total_seconds",
+        "predicted_classes",
         "virtual_seconds",
         "cohort",
         "rejected",

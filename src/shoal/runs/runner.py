@@ -27,6 +27,7 @@ from shoal.runs.directory import REPORT, RunDirectory, named_weights, weights_sh
 from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
 from shoal.runs.progress_line import progress_line
 from shoal.runs.record import Record, as_record, attackers_weight, summarise
+from shoal.runs.remarks import remarks
 from shoal.runs.result import Result
 from shoal.spec import Spec
 
@@ -148,6 +149,7 @@ def conclude(
         "memory_sha256": _memory_sha256(setup, progress),
         "environment": environment(),
         **client_summary(setup, progress, records),
+        "warnings": remarks(setup.spec, setup.dataset, records),
     }
     if setup.spec.attack is not None:
         share = len(setup.side.attackers) / len(setup.shards)
