@@ -95,10 +95,9 @@ def show_table(title: str | None, head: Sequence[str], rows: Sequence[Sequence[s
     head = [head[position] for position in kept] if head else head
     rows = [[row[position] for position in kept] for row in rows]
     numeric = [numeric[position] for position in kept]
+    if title:
+        stdout().print(title, style="bold", soft_wrap=True)
     table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
         header_style="bold",
         show_header=bool(head),
         box=SIMPLE_HEAD,

@@ -17,6 +17,7 @@ import typer
 import shoal
 from shoal.cli.arena import arena
 from shoal.cli.bench import bench
+from shoal.cli.demo import demo
 from shoal.cli.export import export
 from shoal.cli.lists import LISTS, lister
 from shoal.cli.options import complain
@@ -61,6 +62,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {  # shown below the help
         "shoal run --method scaffold --set rounds=20 --set local.lr=0.1",
         "shoal run --set task.dataset=csv --set 'task.path=sites/*.csv' --set task.label=sick",
     ),
+    demo: ("shoal demo", "shoal demo --rounds 5 --out runs/look"),
     resume: ("shoal resume runs/first",),
     compare: (
         "shoal compare fedavg fedprox:mu=0.1 --spec examples/demo.toml --seeds 0-4",

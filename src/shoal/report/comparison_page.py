@@ -24,13 +24,15 @@ from shoal.report.table import (
     stat_text,
 )
 
+_LEFT_OUT = ("mean_accuracy", "total_seconds")  # of the table, which has to fit on a page
+
 
 def comparison_page(runs: Sequence[RunView], title: str) -> str:
     """Which label is best and by how much, how each learned, what it cost, and how their settings differ."""
     unfinished = sum(not run.finished for run in runs)
     labels = list(dict.fromkeys(run.label for run in runs))
     rows = comparison_rows(runs)
-    marked = {name: marks(rows, name) for name in shown_columns(rows)}
+    marked = {name: marks(rows, name) for name in shown_columns(rows) if name not in _LEFT_OUT}
     shared, particular = _settings(runs, labels)
     return document(
         "comparison.html",
