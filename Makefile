@@ -8,7 +8,7 @@ TORCH := torch==2.13.0
 .PHONY: demo test test-federation federation soak lint wheel lists lock clean
 
 demo: .venv/ready
-	$(BIN)/shoal compare fedavg fedprox:mu=0.1 --spec examples/demo.toml --seeds 0 --out runs/demo
+	$(BIN)/shoal demo --out runs/demo
 	@echo "Open runs/demo/report.html in a browser."
 
 test: lint wheel .venv-federation/ready

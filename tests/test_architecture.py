@@ -49,14 +49,15 @@ ALLOWED = {
     "config": {"core"},
     "catalogues": {"core", "config", "parts", "server", "terms", *CATALOGUES},
     "run_settings": {"core", "metrics"},
-    "spec": {"core", "config", "catalogues", "run_settings", "solver", *CATALOGUES},
+    "task_parts": {"core", "config", "catalogues"},
+    "spec": {"core", "config", "catalogues", "run_settings", "solver", "task_parts", *CATALOGUES},
     "overrides": {"core", "config", "catalogues", "spec"},
     "extend": {"core", "aggregators", "methods", "server", "solver"},
     "report": {"core"},
     "runs": {
         *("core", "kernels", "config", "catalogues", "spec", "data", "models", "engines", "loop", "metrics"),
         "parts",  # how a model is evaluated
-        *("run_settings", "round_clock"),
+        *("run_settings", "round_clock", "task_parts"),
         "report",  # the page of a run that is done
     },
     "federation": {
@@ -71,7 +72,7 @@ ALLOWED = {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),
         *("codecs", "run_settings", "runs", "report"),
     },
-    "__init__": {"core", "runs", "spec"},
+    "__init__": {"core", "runs", "spec", "study"},
     "__main__": {"cli"},
 }
 

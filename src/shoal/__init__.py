@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "Dataset",
     "Method",
     "Result",
     "Spec",
     "SpecError",
     "StageError",
+    "compare",
     "dump_spec",
+    "load",
     "load_spec",
     "resume",
     "run",
@@ -28,6 +31,7 @@ _HOMES = {
     "shoal.core.method": ("Method",),
     "shoal.runs.result": ("Result",),
     "shoal.runs.runner": ("resume", "run"),
+    "shoal.study.comparison": ("Comparison", "compare", "load"),
     "shoal.spec": ("Spec", "dump_spec", "load_spec"),
 }
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from shoal.runs.result import Result
     from shoal.runs.runner import resume, run
     from shoal.spec import Spec, dump_spec, load_spec
+    from shoal.study.comparison import Comparison, compare, load
 else:
 
     def __getattr__(name: str) -> Any:

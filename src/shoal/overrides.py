@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shoal.catalogues import CATALOGUES, METHOD
@@ -14,12 +14,19 @@ from shoal.spec import PARTS, TAGS
 
 def with_settings(table: Table, settings: Iterable[str]) -> Table:
     """The table with `path.to.field=value` settings applied; a value that is not TOML is a string."""
-    table = _copied(table)
     for setting in settings:
         path, equals, text = setting.partition("=")
-        names = [name.strip() for name in path.split(".")]
-        if not equals or not all(names):
+        if not equals or not all(name.strip() for name in path.split(".")):
             raise SpecError(f"--set {setting!r} must look like path.to.field=value, e.g. local.lr=0.1")
+        table = with_values(table, {path.strip(): value_of(text.strip())})
+    return table
+
+
+def with_values(table: Table, values: Mapping[str, Any]) -> Table:
+    """The table with some fields set, which are named by their paths."""
+    table = _copied(table)
+    for path, value in values.items():
+        names, setting = [name.strip() for name in path.split(".")], f"{path}={value}"
         inner = table
         for name in names[:-1]:
             if isinstance(inner.get(name), str) and name in TAGS:  # a part given by its name alone
@@ -27,7 +34,6 @@ def with_settings(table: Table, settings: Iterable[str]) -> Table:
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
                 raise SpecError(f"--set {setting!r}: {name} is a value, not a table")
-        value = _value(text.strip())
         if len(names) == 2 and names[1] == TAGS.get(names[0]):
             table[names[0]] = inner = _of_another_kind(inner, CATALOGUES[PARTS[names[0]]], value)
         inner[names[-1]] = value
@@ -56,7 +62,8 @@ def _copied(value: Any) -> Any:
     return {name: _copied(v) for name, v in value.items()} if isinstance(value, dict) else value
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
+    """A value as TOML, or as a string if it is none."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import tomli_w
 
 from shoal.aggregators.aggregator import Aggregator
-from shoal.catalogues import CATALOGUES, DATASET, METHOD, MODEL
+from shoal.catalogues import CATALOGUES, METHOD
 from shoal.codecs.raw import Raw
 from shoal.config import (
     MISSING,
@@ -43,6 +43,7 @@ from shoal.run_settings import Checkpoint, EngineSpec, Evaluate, Faults, Seeds, 
 from shoal.selectors import SELECTORS
 from shoal.selectors.uniform import Uniform
 from shoal.solver.sgd import Sgd
+from shoal.task_parts import options_of, part_name
 
 PARTS = {
     "method": Method,
@@ -54,6 +55,7 @@ PARTS = {
     "arrivals": Arrivals,
     "devices": Devices,
 }
+_OBJECTS = ("dataset", "model")  # fields of [task] that may be objects
 TAGS = {name: CATALOGUES[protocol].tag for name, protocol in PARTS.items()}
 
 
@@ -61,22 +63,23 @@ TAGS = {name: CATALOGUES[protocol].tag for name, protocol in PARTS.items()}
 class TaskSpec:
     """The data set and the model. `options` are arguments of the functions that create them."""
 
-    dataset: str = "mnist5k"
-    model: str = "mlp"
+    dataset: Any = "mnist5k"  # a name, or in Python a Dataset or a function that returns one
+    model: Any = "mlp"  # a name, or in Python a module, a class, or a function that returns a module
     loss: LossName | None = None  # by default the one that fits the data set and the model
     frozen: tuple[str, ...] = ()  # parameters that are neither trained nor sent; `*` matches any text
+    init: str | None = None  # a file with initial weights: .safetensors, or a state_dict saved by torch
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = arguments(choose(DATASET, self.dataset, "task.dataset")) | arguments(
-            choose(MODEL, self.model, "task.model")
-        )
+        known = options_of(self.dataset, self.model)
+        if known is None:
+            return
         for name in self.options:
             if name not in known:
                 raise unknown(
                     f"task.{name}",
                     name,
-                    {*known, "dataset", "model", "loss", "frozen"},
+                    {*known, "dataset", "model", "loss", "frozen", "init"},
                     "key",
                     prefix="task.",
                 )
@@ -132,6 +135,7 @@ def to_table(spec: Spec) -> Table:
     table: Table = write(spec, CATALOGUES)
     options = table["task"].pop("options")
     table["task"] |= options
+    table["task"] |= {"dataset": part_name(spec.task.dataset), "model": part_name(spec.task.model)}
     method = table["method"]
     solver = method.get("inner", method).pop("local", None)  # of a method that wraps another: the other's
     return table if solver is None else table | {"local": solver}
@@ -142,7 +146,7 @@ def from_table(table: Mapping[str, Any]) -> Spec:
     known = {f.name for f in fields(Spec)} | {"local"}
     for name in table:
         if name not in known:
-            raise unknown(name, name, known, "key")
+            raise _unknown_key(name, known)
     method = _method(table.get("method", "fedavg"), table.get("local"))
     if method.selector and isinstance(table.get("selector", {}), dict):
         table = {**table, "selector": {"name": method.selector, **table.get("selector", {})}}
@@ -159,9 +163,38 @@ def from_table(table: Mapping[str, Any]) -> Spec:
                 catalogue = CATALOGUES.get(argument.type)
                 value = {**tagged(default, CATALOGUES), **(catalogue.named(value) if catalogue else value)}
             values[name] = convert(value, argument.type, name, CATALOGUES)
-    if "partition" not in table and "task" in values and values["task"].dataset in OWN:
+    if "partition" not in table and "task" in values and values["task"].dataset in [*OWN]:
         values["partition"] = Natural()  # data of one's own come from sites
     return Spec(**values)
+
+
+_OTHER_WORDS = {  # words of other frameworks and of papers, for the fields that are meant
+    "learning_rate": "local.lr",
+    "batch_size": "local.batch",
+    "local_epochs": "local.epochs",
+    "num_clients": "partition.clients",
+    "num_rounds": "rounds",
+    "alpha": "partition.beta",
+    "data": "task.dataset",
+}
+
+
+def _unknown_key(name: str, known: set[str]) -> SpecError:
+    """With the field that is meant, if one of a table has that name or a like one."""
+    nested = {
+        "task": TaskSpec,
+        "local": Sgd,
+        "partition": Dirichlet,
+        "selector": Uniform,
+        "evaluate": Evaluate,
+    }
+    fields_of = {field: table for table, part in reversed(nested.items()) for field in arguments(part)}
+    meant = _OTHER_WORDS.get(name) or (f"{fields_of[name]}.{name}" if name in fields_of else None)
+    return (
+        SpecError(f"unknown key {name}; did you mean {meant}?")
+        if meant
+        else unknown(name, name, known, "key")
+    )
 
 
 def _method(value: Any, solver: Any, path: str = "method") -> Method | Recipe:
@@ -200,12 +233,12 @@ def _trained_alike(rule: Any, local: Sgd) -> Any:
 
 
 def _task(table: Any) -> TaskSpec:
-    """Keys other than dataset, model, loss and frozen are options of the data set and the model."""
+    """Keys other than the fields of a task are options of the data set and the model."""
     if not isinstance(table, dict):
         raise SpecError(f"task must be a table, got {table!r}")
     own = {name: a for name, a in arguments(TaskSpec).items() if name != "options"}
     values = {
-        name: convert(value, own[name].type, f"task.{name}", CATALOGUES)
+        name: value if name in _OBJECTS else convert(value, own[name].type, f"task.{name}", CATALOGUES)
         for name, value in table.items()
         if name in own
     }

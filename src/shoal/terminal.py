@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.report.heatmap_cells import Heat, Shade, colours
+from shoal.runs.progress_line import ProgressLine, score_text
 
 if TYPE_CHECKING:  # these import torch, which commands that only list parts do not need
     from shoal.runs.record import Record
@@ -30,6 +32,9 @@ def stdout() -> Console:
     return Console(highlight=False)
 
 
+FOLDED = 20  # characters; a column of text may become so narrow
+
+
 class Bars:
     """One progress bar per run, with its latest accuracy, and one per file that is downloaded."""
 
@@ -39,10 +44,12 @@ class Bars:
 
     def add(self, label: str, rounds: int, done: int = 0) -> Watcher:
         """Add a bar for a run; returns the watcher that updates it."""
+        if self._progress.disable:
+            return ProgressLine(label, rounds, sys.stderr, rewrite=False)
         task: TaskID = self._progress.add_task(label, total=rounds, completed=done, score="")
 
         def watch(record: Record) -> None:
-            score = _score(record)
+            score = score_text(record)
             changes = {"score": score} if score else {}
             self._progress.update(task, completed=record["round"], **changes)  # type: ignore[arg-type]
 
@@ -74,30 +81,52 @@ def bars() -> Iterator[Bars]:
             yield shown
 
 
-def _score(record: Mapping[str, Any]) -> str:
-    if record.get("accuracy") is not None:
-        return f"{100 * record['accuracy']:.1f} %"
-    return f"mse {record['mse']:.4g}" if record.get("mse") is not None else ""
-
-
 def show_table(title: str | None, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table to stdout: text is left-aligned, numbers are right-aligned; the head is optional."""
+    """Print a table to stdout: text is left-aligned, numbers are right-aligned; the head is optional.
+
+    If it is too wide, columns of numbers are left out from the right, and a line says which.
+    """
+    numeric = [
+        position > 0 and bool(rows) and all(not row[position][:1].isalpha() for row in rows)
+        for position in range(len(rows[0]) if rows else len(head))
+    ]
+    kept = _fitting(head, rows, numeric)
+    left_out = [head[position] for position in range(len(head)) if position not in kept]
+    head = [head[position] for position in kept] if head else head
+    rows = [[row[position] for position in kept] for row in rows]
+    numeric = [numeric[position] for position in kept]
+    if title:
+        stdout().print(title, style="bold", soft_wrap=True)
     table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
         header_style="bold",
         show_header=bool(head),
         box=SIMPLE_HEAD,
     )
-    for position in range(len(rows[0]) if rows else len(head)):
-        first = position == 0
-        numeric = not first and bool(rows) and all(not row[position][:1].isalpha() for row in rows)
+    for position, number in enumerate(numeric):
+        whole = number or position == 0
         name = head[position] if head else ""
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=first)
+        table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         table.add_row(*row)
     stdout().print(table)
+    if left_out:
+        stdout().print(
+            f"No room for: {', '.join(left_out)}. The report has them, and --json.", soft_wrap=True
+        )
+
+
+def _fitting(head: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[int]:
+    """The columns that fit side by side; a column of text can be folded, one of numbers cannot."""
+    lines = [*([head] if head else []), *rows]
+    widths = [max(len(line[position]) for line in lines) for position in range(len(numeric))]
+    kept = list(range(len(numeric)))
+
+    def width() -> int:
+        return sum(3 + (widths[p] if numeric[p] or p == 0 else min(widths[p], FOLDED)) for p in kept) + 1
+
+    while width() > stdout().width and any(numeric[p] for p in kept[2:]):
+        kept.remove(max(p for p in kept[2:] if numeric[p]))
+    return kept
 
 
 def show_heat(heat: Heat, corner: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -15,19 +16,22 @@ import typer
 import shoal
 from shoal.cli.arena import arena
 from shoal.cli.bench import bench
+from shoal.cli.demo import demo
+from shoal.cli.export import export
 from shoal.cli.federation import client, keys, server
 from shoal.cli.lists import LISTS, lister
 from shoal.cli.options import complain
 from shoal.cli.reports import partition, report
 from shoal.cli.reproduce import reproduce
 from shoal.cli.runs import compare, resume, run, verify
-from shoal.core.errors import SpecError
+from shoal.cli.user_errors import users_error
+from shoal.core.errors import SpecError, StageError
 
 # typer loads pydantic, a third of its time, to read an absent --help that has no default
 NO_HELP = {"help": False}
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={
         "help_option_names": ["-h", "--help"],
@@ -52,11 +56,33 @@ def _common(
     """Federated learning between clients that are nothing alike."""
 
 
-FEDERATION = (keys, server, client)
-for command in (run, resume, verify, compare, arena, reproduce, partition, report, bench, *FEDERATION):
-    app.command()(command)
+EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {  # shown below the help of a command
+    run: (
+        "shoal run examples/digits.toml --out runs/first",
+        "shoal run --method scaffold --set rounds=20 --set local.lr=0.1",
+        "shoal run --set task.dataset=csv --set 'task.path=sites/*.csv' --set task.label=sick",
+    ),
+    demo: ("shoal demo", "shoal demo --rounds 5 --out runs/look"),
+    resume: ("shoal resume runs/first", "shoal resume runs/first --rounds 200"),
+    verify: ("shoal verify runs/first",),
+    compare: (
+        "shoal compare fedavg fedprox:mu=0.1 --spec examples/demo.toml --seeds 0-4",
+        "shoal compare fedavg scaffold --grid local.lr=0.01,0.1 --out table.tex",
+    ),
+    arena: ("shoal arena --defences fedavg,krum,median --attacks sign_flip,min_max",),
+    reproduce: ("shoal reproduce list", "shoal reproduce fedqp-table1 --scale quick"),
+    partition: ("shoal partition examples/demo.toml --out who-holds-what.png",),
+    report: ("shoal report runs/first --out first.html", "shoal report runs/compared --out table.csv"),
+    export: ("shoal export runs/first --out model.pt", "shoal export runs/own --client all --out site.onnx"),
+    bench: ("shoal bench methods",),
+    keys: ("shoal keys federation --sites north,south,east",),
+    server: ("shoal server spec.toml --dir federation",),
+    client: ("shoal client --server host:9092 --dir north --data north.csv",),
+}
+for command, examples in EXAMPLES.items():
+    app.command(epilog="\n\n".join(["Examples:", *examples]))(command)
 for name, entry in LISTS.items():
-    app.command(name, help=f"List the {entry}s, with their fields and defaults.")(lister(name))
+    app.command(name, help=f"List the {entry}s; with a NAME, its fields and defaults.")(lister(name))
 
 
 def main() -> None:
@@ -65,6 +91,11 @@ def main() -> None:
         app()
     except SpecError as error:
         complain(str(error))
+        sys.exit(2)
+    except StageError as error:
+        if (told := users_error(error)) is None:
+            raise
+        complain(told)
         sys.exit(2)
     except KeyboardInterrupt:
         complain("stopped")

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json as json_format
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from shoal.cli.options import JsonFlag
+from shoal.core.errors import SpecError
 
 LISTS = {  # commands, and what one entry is called
     "methods": "method",
@@ -25,21 +28,47 @@ FILE = Path(__file__).with_name("lists.json")
 def lister(command: str) -> Any:
     """The command that prints one of the lists."""
 
-    def show(json: JsonFlag = False) -> None:
+    def show(
+        name: Annotated[
+            str | None, typer.Argument(metavar="NAME", help="Show its fields and their defaults.")
+        ] = None,
+        json: JsonFlag = False,
+    ) -> None:
         entries = json_format.loads(FILE.read_text(encoding="utf-8"))[command]
+        if name is not None:
+            if name not in entries:
+                raise _unknown(name, entries, command)
+            entries = {name: entries[name]}
         if json:
             print(json_format.dumps(entries))
             return
-        from shoal.terminal import show_table
+        from shoal.terminal import show_table, stdout
 
-        rows = [[name, entry["summary"], _told(entry["fields"])] for name, entry in entries.items()]
-        show_table(None, [LISTS[command].capitalize(), "What it is", "Fields and defaults"], rows)
+        if name is None:
+            show_table(
+                None,
+                [LISTS[command].capitalize(), "What it is"],
+                [[key, entry["summary"]] for key, entry in entries.items()],
+            )
+            stdout().print(f"Fields and defaults: shoal {command} NAME")
+            return
+        fields = entries[name]["fields"]
+        rows = [[field, _told(value)] for field, value in fields.items()]
+        show_table(f"{name}: {entries[name]['summary']}", ["Field", "Default"] if rows else [], rows)
 
     return show
 
 
-def _told(fields: dict[str, Any]) -> str:
-    return ", ".join(f"{name} = {json_format.dumps(value)}" for name, value in fields.items())
+def _told(value: Any) -> str:
+    return "none" if value is None else json_format.dumps(value)
+
+
+def _unknown(name: str, entries: dict[str, Any], command: str) -> SpecError:
+    import difflib
+
+    near = difflib.get_close_matches(name, entries, n=1)
+    cure = f"did you mean {near[0]}?" if near else f"`shoal {command}` lists them"
+    return SpecError(f"unknown {LISTS[command]} {name}; {cure}")
 
 
 def write_lists() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,10 @@ from typing import Annotated
 import typer
 
 from shoal.core.errors import SpecError
+
+MOST_SEEDS = 1000
+TABLES = (".csv", ".tex", ".md")  # what the name of a table may end in
+FILES = (".html", ".htm", ".json", ".txt", ".xlsx", ".pdf", ".png", ".svg", ".toml", ".yaml")  # no folders
 
 SpecFile = Annotated[
     Path | None, typer.Argument(metavar="SPEC.toml", help="Spec of the run; without one, the defaults.")
@@ -39,11 +43,46 @@ def free_folder(name: str) -> Path:
 
 
 def numbers(seeds: str) -> list[int]:
-    """The seeds of an option."""
-    try:
-        return [int(seed) for seed in seeds.split(",")]
-    except ValueError:
-        raise SpecError(f"--seeds must be whole numbers such as 0,1,2; got {seeds!r}") from None
+    """The seeds of an option: `0,1,2`, or with ranges `0-4,10`."""
+    found: list[int] = []
+    for part in seeds.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise SpecError(f"--seeds must be whole numbers such as 0,1,2 or 0-4; got {seeds!r}")
+        if dash and int(last) - int(first) > MOST_SEEDS:
+            raise SpecError(f"--seeds {seeds!r} are more than {MOST_SEEDS}; give fewer")
+        found += range(int(first), int(last) + 1) if dash else [int(first)]
+    if not found:
+        raise SpecError(f"--seeds {seeds!r} are none; a range goes up, such as 0-4")
+    return found
+
+
+def grid_of(options: Sequence[str]) -> dict[str, list[str]]:
+    """The values of `--grid local.lr=0.01,0.1`, by field, as texts."""
+    grid: dict[str, list[str]] = {}
+    for option in options:
+        field, equals, values = option.partition("=")
+        texts = [text.strip() for text in values.split(",")]
+        if not equals or not field.strip() or not all(texts):
+            raise SpecError(f"--grid {option!r} must look like field=value,value, e.g. local.lr=0.01,0.1")
+        if field.strip() in grid or len(set(texts)) < len(texts):
+            raise SpecError(f"--grid {option!r} repeats a field or a value; name each once")
+        grid[field.strip()] = texts
+    return grid
+
+
+def folder_and_table(out: Path | None, name: str) -> tuple[Path, Path | None]:
+    """Where the runs go, and the file for a table, if `--out` names one by its ending."""
+    if out is None:
+        return free_folder(name), None
+    if out.suffix in TABLES:
+        return free_folder(name), out
+    if out.suffix in FILES:
+        raise SpecError(
+            f"--out {out} must be a folder, or a table that ends in {', '.join(TABLES)}; for a page: "
+            "shoal report DIR --out page.html"
+        )
+    return out, None
 
 
 @contextmanager

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shoal.core.data import Dataset, Shards
     from shoal.spec import Spec
 
+PAGES = (".html", ".htm")
 PICTURES = (".png", ".svg", ".pdf")  # what the name of a picture may end in
 
 
@@ -69,23 +70,37 @@ def _draw(chosen: Spec, dataset: Dataset, shards: Shards, path: Path) -> None:
 
 
 def report(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR", help="Directories of the runs.")],
-    out: Annotated[Path, typer.Option("--out", metavar="REPORT.html", help="HTML page to write.")],
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR", help="Runs, or folders of runs such as comparisons.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="FILE", help="Page (.html) or table (.csv, .tex, .md) to write."),
+    ],
 ) -> None:
-    """Write an HTML report on one run, or a comparison of several."""
+    """Write an HTML report on one run, or a comparison of several; or a table of them for a paper."""
     with loading():
         from shoal.report.page import write_report
-        from shoal.report.runs import read_runs
+        from shoal.report.paper_table import ENDINGS, paper_table
+        from shoal.report.runs import read_runs, run_directories
+        from shoal.runs.files import write_whole
         from shoal.runs.verify import verify
         from shoal.terminal import stdout
 
-    views = read_runs(directories)
-    for directory in directories:
-        for flaw in verify(directory).flaws[:1]:
+    if out.suffix.lower() not in (*PAGES, *ENDINGS):
+        raise SpecError(f"--out {out} must end in one of {', '.join((*PAGES, *ENDINGS))}")
+    folders = run_directories(directories)
+    views = read_runs(folders)
+    for folder in folders:
+        for flaw in verify(folder).flaws[:1]:
             complain(f"warning: {flaw}")
-    title = " against ".join(dict.fromkeys(view.label for view in views))
     try:
-        write_report(views, out, title=title)
+        if out.suffix.lower() in ENDINGS:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(out, paper_table(views, ENDINGS[out.suffix.lower()]).encode())
+            stdout().print(f"Table: {out}", soft_wrap=True)
+            return
+        write_report(views, out, title=" against ".join(dict.fromkeys(view.label for view in views)))
     except OSError as error:
         raise SpecError(f"{out} cannot be written: {error.strerror}; choose another --out") from None
     stdout().print(f"Report: {out}")

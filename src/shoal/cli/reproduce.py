@@ -49,7 +49,7 @@ def reproduce(
         from shoal.study.reproduce.run_experiment import chosen, perform
         from shoal.terminal import stderr, stdout
 
-    if name is None:
+    if name is None or name == "list":
         if out is not None:
             raise SpecError("--out needs the name of an experiment; `shoal reproduce` lists them")
         _list(json)

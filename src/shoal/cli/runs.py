@@ -9,20 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.options import (
+    FILES,
+    TABLES,
     JsonFlag,
     SetOption,
     SpecFile,
     complain,
+    folder_and_table,
     free_folder,
+    grid_of,
     interruptible,
     loading,
     numbers,
     own_modules,
 )
+from shoal.core.errors import SpecError
 
 if TYPE_CHECKING:
     from shoal.report.table import Stat
 
+FEW_CLIENTS = 20  # whose results the terminal shows one by one
 SHORT_TITLES = {  # of the columns that fit into a terminal
     "final_accuracy": "Accuracy %",
     "final_mse": "MSE",
@@ -57,6 +63,8 @@ def run(
         from shoal.spec import from_table, load_table
         from shoal.terminal import bars
 
+    if out is not None and out.suffix in (*FILES, *TABLES):
+        raise SpecError(f"--out {out} must be a folder; for a page: shoal report DIR --out page.html")
     own_modules()
     table = {} if spec is None else load_table(spec)
     if method is not None:
@@ -127,11 +135,26 @@ def compare(
         Path | None,
         typer.Option(metavar="SPEC.toml", help="Spec that all of them share; without one, the defaults."),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds; each method runs once with each.")] = "0,1,2",
+    seeds: Annotated[
+        str, typer.Option(help="Seeds, such as 0,1,2 or 0-4; each method runs with each.")
+    ] = "0,1,2",
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid", metavar="FIELD=VALUE,...", help="Run every value: local.lr=0.01,0.1. Can be repeated."
+        ),
+    ] = None,
     settings: SetOption = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Directory for all runs; without it, a new one in runs/."),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder for all runs, or a table: x.csv, x.tex, x.md; default in runs/.",
+        ),
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", metavar="csv|latex|markdown", help="Print the table like this.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -140,37 +163,61 @@ def compare(
     If --out holds part of the same comparison already, only what is missing is run.
     """
     with loading():
+        from shoal.overrides import value_of
+        from shoal.report.paper_table import (
+            ENDINGS,
+            FORMS,
+            difference_text,
+            main_metric,
+            paired,
+            paper_table,
+        )
         from shoal.report.runs import read_run
         from shoal.report.table import comparison_rows, shown_columns, stat_text
+        from shoal.runs.files import write_whole
         from shoal.runs.json_text import to_json
         from shoal.spec import load_table
         from shoal.study import compare as comparison
         from shoal.terminal import bars, show_table, stdout
 
     own_modules()
-    folder = out or free_folder("compare")
+    folder, file = folder_and_table(out, "compare")
+    if format is not None and format not in FORMS:
+        raise SpecError(f"--format must be one of {', '.join(FORMS)}; got {format!r}")
     table = {} if spec is None else load_table(spec)
-    cells = comparison.plan(names, table, settings or [], numbers(seeds), folder)
+    values = {field: list(map(value_of, texts)) for field, texts in grid_of(grid or []).items()}
+    cells = comparison.plan(names, table, settings or [], numbers(seeds), folder, values)
     with interruptible(lambda: "the same command goes on where it was"), bars() as shown:
-        watchers = {
-            cell.directory: shown.add(f"{cell.label}, seed {cell.spec.seed}", cell.spec.rounds)
-            for cell in cells
-        }
-        comparison.run_missing(cells, lambda cell: watchers[cell.directory])
+        comparison.run_missing(cells, comparison.overall(cells, shown.add))
     title = f"{' against '.join(names)} on {cells[0].spec.task.dataset}"
     page = comparison.report(cells, folder, title)
-    rows = comparison_rows([read_run(cell.directory, cell.label) for cell in cells])
-    columns = shown_columns(rows)
+    views = [read_run(cell.directory, cell.label) for cell in cells]
+    rows = comparison_rows(views)
+    columns, main = shown_columns(rows), main_metric(rows)
+    apart = paired(views, main)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, paper_table(views, ENDINGS[file.suffix]).encode())
     if json:
         found = {row.label: {metric: _spread(row.stat(metric)) for metric in columns} for row in rows}
         print(to_json({"out": str(folder), "report": str(page), "seeds": numbers(seeds), "methods": found}))
         return
-    head = {metric: title for metric, title in SHORT_TITLES.items() if metric in columns}
+    head = {metric: SHORT_TITLES[metric] for metric in columns if metric in SHORT_TITLES}
     if "finetuned_mean_client_accuracy" in head:  # there is no room for both in eighty columns
         head.pop("max_accuracy", None)
     shown_rows = [[row.label, *(stat_text(metric, row.stat(metric)) for metric in head)] for row in rows]
-    show_table(title, ["Method", *head.values()], shown_rows)
-    stdout().print(f"Report: {page}", soft_wrap=True)
+    if format is not None:
+        print(paper_table(views, format), end="")
+        return
+    titles = ["Method", *head.values()]
+    if len(rows) > 1:
+        titles[2:2] = [f"- {rows[0].label}"]
+        for row, line in zip(rows, shown_rows, strict=True):
+            line[2:2] = [difference_text(main, apart.get(row.label))]
+    show_table(title, titles, shown_rows)
+    if any(difference.half for difference in apart.values()):
+        stdout().print("In brackets: the 95 % interval of the difference, paired by seed.")
+    stdout().print(f"{f'Table: {file}{chr(10)}' if file else ''}Report: {page}", soft_wrap=True)
 
 
 def _how_to_go_on(folder: Path) -> Callable[[], str]:
@@ -183,6 +230,7 @@ def _spread(stat: Stat | None) -> dict[str, float] | None:
 
 
 def _show_run(folder: Path, json: bool) -> None:
+    from shoal.report.client_table import client_columns
     from shoal.report.runs import read_run
     from shoal.report.table import comparison_rows, shown_columns, stat_text
     from shoal.runs.directory import REPORT
@@ -197,8 +245,9 @@ def _show_run(folder: Path, json: bool) -> None:
     rows = [[column.title, stat_text(m, row.stat(m))] for m, column in shown_columns([row]).items()]
     rounds = view.summary["rounds"]
     show_table(f"{view.label}, {rounds} round{'s' if rounds > 1 else ''}", [], rows)
-    if view.summary["rejected"]:
-        first = next(r["rejected"][0]["reason"] for r in view.rounds if r["rejected"])
-        refused = f"{view.summary['rejected']} replies were refused, the first because {first}"
-        stderr().print(f"Warning: {refused}; rounds.jsonl names the clients")
+    if len(view.summary.get("clients", ())) <= FEW_CLIENTS:
+        columns = client_columns(view)
+        show_table("Each client", list(columns), list(zip(*columns.values(), strict=True)))
+    for remark in view.summary.get("warnings", ()):
+        stderr().print(f"Warning: {remark}", soft_wrap=True)
     stdout().print(f"Report: {folder / REPORT}", soft_wrap=True)

@@ -66,6 +66,13 @@ STYLE: dict[Any, Any] = {
 }
 
 
+class Chart(Figure):
+    """A figure that notebooks show without pyplot."""
+
+    def _repr_svg_(self) -> str:
+        return svg(self, "chart")
+
+
 def look(slot: int) -> dict[str, Any]:
     """Colour and dashes of the line with this number."""
     again, place = divmod(slot, len(COLOURS))
@@ -75,7 +82,7 @@ def look(slot: int) -> dict[str, Any]:
 def canvas(width: float, height: float) -> tuple[Figure, Axes]:
     """An empty chart in the common style; sizes in inches."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Chart(figsize=(width, height), layout="constrained")
         axes = figure.subplots()
     return figure, axes
 

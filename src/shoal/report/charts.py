@@ -29,6 +29,7 @@ from shoal.report.table import byte_unit, comparison_rows, second_unit, stat_tex
 
 MOST_BANDS = 8  # with more lines than this, their bands would hide one another
 _LINE = 13.5  # points between the labels of neighbouring lines
+_SPAN = 0.1  # of a scale from 0 to 100 % that an axis shows at least, lest noise look like a difference
 _FAR = 30.0  # times as large: too far apart for a linear scale
 
 
@@ -86,7 +87,7 @@ def line_chart(
         axes.yaxis.set_major_locator(whole_ticks(_ticks(width)))
         axes.yaxis.set_major_formatter(THOUSANDS)
     if axis.end:
-        low, high = axes.get_ylim()
+        low, high = _at_least(axes.get_ylim(), _SPAN * axis.end)
         axes.set_ylim(max(low, -0.01 * axis.end), min(high, 1.01 * axis.end))
     else:
         values = np.concatenate([curve.mean for curve in curves])
@@ -120,6 +121,9 @@ def final_chart(runs: Sequence[RunView], metric: str, width: float = WIDTH) -> F
     axes.set_yticks(range(len(known)), [short(label) for _, label, _ in known])
     axes.tick_params(axis="y", labelcolor=INK, labelsize=10)
     axes.set_ylim(-0.6, len(known) - 0.4)
+    if axis.end:
+        low, high = _at_least(axes.get_xlim(), _SPAN * axis.end)
+        axes.set_xlim(max(low, -0.01 * axis.end), min(high, 1.01 * axis.end))
     axes.set_xlabel(axis.title)
     return figure
 
@@ -144,6 +148,12 @@ def histogram_chart(histogram: Histogram, x_title: str, y_title: str, width: flo
         axes.yaxis.set_major_locator(whole_ticks(_ticks(width)))
         axes.yaxis.set_major_formatter(THOUSANDS)
     return figure
+
+
+def _at_least(limits: tuple[float, float], span: float) -> tuple[float, float]:
+    """The limits, moved apart until they span so much."""
+    more = max(0.0, span - (limits[1] - limits[0])) / 2
+    return limits[0] - more, limits[1] + more
 
 
 def _ticks(width: float) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from shoal.report.charts import MOST_BANDS, final_chart, metric_chart
 from shoal.report.page_parts import Badge, Gallery, PageTable, Sketch, TableCell, document, gallery, toml
+from shoal.report.paper_table import PairedDifference, difference_text, main_metric, paired
 from shoal.report.run_description import progress, sample_text, shared_facts
 from shoal.report.runs import RunView, flatten, number, settings_of, varying
 from shoal.report.series import Against, is_regression, total
@@ -23,13 +24,15 @@ from shoal.report.table import (
     stat_text,
 )
 
+_LEFT_OUT = ("mean_accuracy", "total_seconds")  # of the table, which has to fit on a page
+
 
 def comparison_page(runs: Sequence[RunView], title: str) -> str:
     """Which label is best and by how much, how each learned, what it cost, and how their settings differ."""
     unfinished = sum(not run.finished for run in runs)
     labels = list(dict.fromkeys(run.label for run in runs))
     rows = comparison_rows(runs)
-    marked = {name: marks(rows, name) for name in shown_columns(rows)}
+    marked = {name: marks(rows, name) for name in shown_columns(rows) if name not in _LEFT_OUT}
     shared, particular = _settings(runs, labels)
     return document(
         "comparison.html",
@@ -37,7 +40,7 @@ def comparison_page(runs: Sequence[RunView], title: str) -> str:
         f"Comparison of {len(runs)} runs",
         shared_facts(runs),
         Badge(f"{unfinished} unfinished", "warn") if unfinished else None,
-        results=_results(rows, marked),
+        results=_results(rows, marked, paired(runs, main_metric(rows))),
         marked=any(map(any, marked.values())),
         repeated=any(row.seeds > 1 for row in rows),
         unfinished=unfinished,
@@ -49,13 +52,19 @@ def comparison_page(runs: Sequence[RunView], title: str) -> str:
     )
 
 
-def _results(rows: Sequence[Row], marked: Mapping[str, Sequence[Mark]]) -> PageTable:
-    lines = []
+def _results(
+    rows: Sequence[Row], marked: Mapping[str, Sequence[Mark]], apart: Mapping[str, PairedDifference]
+) -> PageTable:
+    lines, main = [], main_metric(rows)
     for place, row in enumerate(rows):
         seeds = str(row.seeds) if row.finished == row.seeds else f"{row.finished} of {row.seeds}"
         cells = [TableCell(stat_text(name, row.stat(name)), marked[name][place]) for name in marked]
+        if apart:
+            cells[1:1] = [TableCell(difference_text(main, apart.get(row.label)))]
         lines.append([TableCell(row.label, "text name", place), TableCell(seeds), *cells])
-    titles = (COLUMNS[name].title for name in marked)
+    titles = [COLUMNS[name].title for name in marked]
+    if apart:
+        titles[1:1] = [f"Difference to {rows[0].label}"]
     return PageTable([TableCell("Label", "text"), TableCell("Seeds"), *map(TableCell, titles)], lines)
 
 

@@ -39,8 +39,8 @@ def planned(run: RunView) -> int | None:
 
 def population(run: RunView) -> int | None:
     """How many clients there are; None if the run does not say."""
-    clients = number(table_of(run.spec, "partition").get("clients")) or number(run.summary.get("clients"))
-    return None if clients is None else int(clients)
+    clients = number(table_of(run.spec, "partition").get("clients"))
+    return len(run.summary.get("clients", ())) or None if clients is None else int(clients)
 
 
 def progress(run: RunView) -> str:

@@ -64,6 +64,15 @@ def read_run(directory: Path, label: str | None = None) -> RunView:
     return run if label else run._replace(label=method_of(run) or directory.name)
 
 
+def run_directories(paths: Sequence[Path]) -> list[Path]:
+    """The runs among these folders; a folder that is no run stands for the runs in it, as of a comparison."""
+    found = []
+    for path in paths:
+        inside = sorted(spec.parent for spec in path.glob("*/spec.toml")) if path.is_dir() else []
+        found += inside if inside and not (path / "spec.toml").exists() else [path]
+    return found
+
+
 def read_runs(directories: Sequence[Path]) -> list[RunView]:
     """Read several runs. They are labelled by method and, where a method has several settings, by those."""
     return relabel([read_run(directory) for directory in directories])

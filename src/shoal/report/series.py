@@ -31,7 +31,17 @@ KNOWN = frozenset(
     | {f"finetuned_mean_client_{measure}" for measure in ("accuracy", "mse")}
     | {f"finetuned_worst_client_{measure}" for measure in ("accuracy", "mse")}
     | {f"finetuned_client_{measure}_std" for measure in ("accuracy", "mse")}
-    | {"bytes_up", "bytes_down", "seconds", "virtual_seconds", "cohort", "rejected", "honest_weight"}
+    | {
+        "bytes_up",
+        "bytes_down",
+        "seconds",
+        "total_seconds",
+        "predicted_classes",
+        "virtual_seconds",
+        "cohort",
+        "rejected",
+        "honest_weight",
+    }
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from shoal.report.runs import RunView, number
 
 Mark = Literal["best", "tie", ""]
+FEWEST = 3  # seeds that a statement about a difference needs
 NOTHING = "–"  # shown where there is no number
 
 
@@ -108,8 +109,10 @@ def shown_columns(rows: Sequence[Row]) -> dict[str, Column]:
 def marks(rows: Sequence[Row], metric: str) -> list[Mark]:
     """Which rows have the best mean, and which are within one standard deviation (of the best) of it.
 
-    If all rows would be marked, none is: a mark would say nothing.
+    If all rows would be marked, none is: a mark would say nothing. Nor is any with fewer than three seeds.
     """
+    if any(row.finished < FEWEST for row in rows):
+        return [""] * len(rows)
     stats = [row.stat(metric) for row in rows]
     known = [stat for stat in stats if stat is not None]
     if not known:

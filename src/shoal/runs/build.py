@@ -8,13 +8,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from shoal.catalogues import DATASET, MODEL
-from shoal.config import arguments, choose
+from shoal.config import arguments
 from shoal.core.client import ClientData, ClientSide
 from shoal.core.data import Dataset, Shards
 from shoal.core.engine import Engine, stage
@@ -33,7 +33,9 @@ from shoal.models.layers import batch_norms, dropouts, last_linear, noise_shapes
 from shoal.round_clock import Deadline
 from shoal.runs.crowd import check_population, fleet_of, timetable_of
 from shoal.runs.evaluation import Evaluator
+from shoal.runs.warm_start import warm
 from shoal.spec import Spec, TaskSpec
+from shoal.task_parts import dataset_loader, model_builder, part_name
 
 
 class Setup(NamedTuple):
@@ -163,11 +165,11 @@ def as_method(entry: Method | Recipe) -> Method:
 
 def load_dataset(task: TaskSpec) -> Dataset:
     """The data set, with its tensors checked."""
-    loader = choose(DATASET, task.dataset, "task.dataset")
+    loader = dataset_loader(task.dataset)
     dataset = _called(loader, "task.dataset", (), task.options)
     if not isinstance(dataset, Dataset):
         raise SpecError(
-            f"task.dataset = {task.dataset!r} returned a {type(dataset).__name__}; "
+            f"task.dataset = {part_name(task.dataset)!r} returned a {type(dataset).__name__}; "
             "it must return a shoal.Dataset"
         )
     dataset.check()
@@ -176,11 +178,13 @@ def load_dataset(task: TaskSpec) -> Dataset:
 
 def make_task(spec: Spec, samples: Samples) -> Task:
     """The model, built for the shape of the samples, with a matching loss."""
-    builder, classes = choose(MODEL, spec.task.model, "task.model"), samples.classes
+    builder, classes = model_builder(spec.task.model), samples.classes
     build = partial(_module, builder, samples.shape, classes, spec.task.options)
+    if spec.task.init is not None:
+        build = partial(warm, build, Path(spec.task.init))
     with _model_key(spec).seeded():
         probe = build()
-    natural = DEFAULT_LOSS.get(spec.task.model, "cross_entropy") if classes else "squared_error"
+    natural = DEFAULT_LOSS.get(part_name(spec.task.model), "cross_entropy") if classes else "squared_error"
     loss = spec.task.loss or natural
     if (loss == "squared_error") != (classes == 0):
         kind = "a regression" if classes == 0 else f"a task of {classes} classes"

@@ -68,7 +68,8 @@ def global_measures(
     if not task.classes:
         return {"mse": loss, "loss": loss}
     scores, y = task.scores(outputs).cpu().numpy(), dataset.y_test.cpu().numpy()
-    return {"loss": loss, **measures(scores, y, metrics)}
+    classes = len(np.unique(scores.argmax(1)))
+    return {"loss": loss, **measures(scores, y, metrics), "predicted_classes": classes}
 
 
 def measured(

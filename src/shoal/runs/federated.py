@@ -11,7 +11,7 @@ from shoal.engines.flower import new_lines, run_here
 from shoal.run_settings import EngineSpec
 from shoal.runs.directory import SUMMARY, RunDirectory
 from shoal.runs.manifest import ROUNDS
-from shoal.runs.result import Result, as_result
+from shoal.runs.result import Result
 from shoal.runs.runner import Watcher, closing
 from shoal.spec import Spec, dump_spec
 
@@ -32,6 +32,7 @@ def run_on_flower(spec: Spec, out: Path | None, watcher: Watcher | None) -> Resu
             run_here(file, place, len(setup.shards), seen)
             directory, _ = RunDirectory.open(place)
             saved = directory.load_checkpoint()
-            assert saved.progress is not None  # a federation always writes one
+            progress = saved.progress
+            assert progress is not None  # a federation always writes one
             summary = json.loads((place / SUMMARY).read_text(encoding="utf-8"))
-            return as_result(setup, saved.progress, saved.records, summary, out)
+            return Result.of(summary, saved.records, out, spec, lambda: (setup, progress))

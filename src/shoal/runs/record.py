@@ -7,6 +7,7 @@ from typing import Any
 
 from shoal.loop import Round
 from shoal.spec import Spec
+from shoal.task_parts import part_name
 
 FAIRNESS = ("mean_client_", "worst_client_", "client_", "finetuned_")  # prefixes of metrics over clients
 Record = dict[str, Any]
@@ -81,8 +82,8 @@ def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
         }
     return {
         "method": spec.method_name,
-        "dataset": spec.task.dataset,
-        "model": spec.task.model,
+        "dataset": part_name(spec.task.dataset),
+        "model": part_name(spec.task.model),
         "seed": spec.seed,
         "rounds": len(records),
         **scores,

@@ -1,11 +1,14 @@
-"""The result of a run, as Python code gets it."""
+"""The result of a run: its numbers, its records, its clients, and its models."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import html
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -14,11 +17,18 @@ from shoal.core.errors import SpecError
 from shoal.core.types import Cohort, message_for
 from shoal.loop import Progress
 from shoal.runs.build import Setup
+from shoal.runs.json_text import to_json
 from shoal.runs.record import Record
-from shoal.spec import Spec
+from shoal.spec import Spec, to_table
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+    from shoal.report.runs import RunView
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a run: the numbers of summary.json, the records of all rounds, and the models."""
 
@@ -39,34 +49,66 @@ class Result:
     records: Sequence[Record]  # one per round, as in rounds.jsonl
     spec: Spec
     directory: Path | None
-    _setup: Setup = field(repr=False)
-    _progress: Progress = field(repr=False)
+    _restore: Callable[[], tuple[Setup, Progress]]  # for a run that was read from its directory, slow
+
+    @classmethod
+    def of(
+        cls,
+        summary: Mapping[str, Any],
+        records: Sequence[Record],
+        directory: Path | None,
+        spec: Spec,
+        restore: Callable[[], tuple[Setup, Progress]],
+    ) -> Result:
+        """The result with this summary."""
+        own = {"summary", "records", "spec", "directory", "_restore"}
+        numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(cls) if f.name not in own}
+        return cls(
+            **numbers,
+            summary=summary,
+            records=records,
+            spec=spec,
+            directory=directory,
+            _restore=restore,
+        )
+
+    @cached_property
+    def _restored(self) -> tuple[Setup, Progress]:
+        return self._restore()
 
     @property
     def setup(self) -> Setup:
         """The federation that was run, for a study that goes on from here."""
-        return self._setup
+        return self._restored[0]
 
     @property
     def progress(self) -> Progress:
         """The state of the federation after the last round."""
-        return self._progress
+        return self._restored[1]
 
     @property
     def dataset(self) -> Dataset:
         """The data set of the run."""
-        assert self._setup.dataset is not None  # only a server of a real federation has none
-        return self._setup.dataset
+        assert self.setup.dataset is not None  # only a server of a real federation has none
+        return self.setup.dataset
 
-    def model(self, client: int | None = None) -> nn.Module:
-        """The global model, or the model that a client would use, as an `nn.Module` in evaluation mode."""
-        federation, progress = self._setup.federation, self._progress
+    @property
+    def clients(self) -> Sequence[Mapping[str, Any]]:
+        """The results of each client, as in summary.json; of over 1,000, the evaluated sample."""
+        found: Sequence[Mapping[str, Any]] = self.summary["clients"]
+        return found
+
+    def model(self, client: int | str | None = None) -> nn.Module:
+        """The global model, or the model that a client would use, as an `nn.Module` in evaluation mode.
+
+        A client is named by its number, or by its name if it has one.
+        """
+        federation, progress = self.setup.federation, self.progress
         if client is not None:
-            if not 0 <= client < len(self._setup.shards):
-                raise SpecError(f"there is no client {client}; ids are 0 to {len(self._setup.shards) - 1}")
-            cohort = Cohort((client,), {}, len(self._setup.shards))
+            number = self._number(client)
+            cohort = Cohort((number,), {}, len(self.setup.shards))
             message = message_for(federation.method.serve(progress.state, cohort), 0)
-            memory = federation.engine.memory(client, progress.accepted.get(client))
+            memory = federation.engine.memory(number, progress.accepted.get(number))
             if memory is None:
                 raise SpecError(f"client {client} keeps its model to itself; for the global one call model()")
             return federation.task.module(federation.method.local_model(memory.method, message))
@@ -77,23 +119,61 @@ class Result:
             )
         return federation.task.module(weights)
 
+    def _number(self, client: int | str) -> int:
+        shards = self.setup.shards
+        if isinstance(client, str):
+            if client not in shards.names:
+                raise SpecError(
+                    f"there is no client {client!r}; names are {', '.join(shards.names[:8]) or 'not given'}"
+                )
+            return list(shards.names).index(client)
+        if not 0 <= client < len(shards):
+            raise SpecError(f"there is no client {client}; ids are 0 to {len(shards) - 1}")
+        return client
 
-def as_result(
-    setup: Setup,
-    progress: Progress,
-    records: Sequence[Record],
-    summary: Mapping[str, Any],
-    directory: Path | None,
-) -> Result:
-    """The result of a run that is over."""
-    own = {"summary", "records", "spec", "directory", "_setup", "_progress"}
-    numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(Result) if f.name not in own}
-    return Result(
-        **numbers,
-        summary=summary,
-        records=records,
-        spec=setup.spec,
-        directory=directory,
-        _setup=setup,
-        _progress=progress,
-    )
+    def frame(self, what: str = "rounds") -> pandas.DataFrame:
+        """A pandas data frame: a row for each round ("rounds"), or for each client ("clients")."""
+        import pandas
+
+        if what not in ("rounds", "clients"):
+            raise SpecError(f'frame() has "rounds" or "clients", got {what!r}')
+        return pandas.DataFrame(list(self.records if what == "rounds" else self.clients))
+
+    def plot(self, metric: str = "") -> Figure:
+        """A chart of a metric over rounds; without a name, of the accuracy or the error."""
+        from shoal.report.charts import metric_chart
+
+        metric = metric or ("accuracy" if self.final_mse is None else "mse")
+        chart = metric_chart([self.view()], metric)
+        if chart is None:
+            raise SpecError(f"no round has measured {metric!r}; records have {', '.join(self.records[-1])}")
+        return chart
+
+    def view(self, label: str = "") -> RunView:
+        """What reports and tables show of the run."""
+        from shoal.report.runs import RunView
+
+        records, summary = json.loads(to_json([list(self.records), dict(self.summary)]))
+        return RunView(label or self.spec.method_name, to_table(self.spec), records, summary)
+
+    def lines(self) -> dict[str, str]:
+        """The most important numbers, by their titles."""
+        from shoal.report.table import comparison_rows, shown_columns, stat_text
+
+        (row,) = comparison_rows([self.view()])
+        return {
+            column.title: stat_text(name, row.stat(name)) for name, column in shown_columns([row]).items()
+        }
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{title} {text}" for title, text in list(self.lines().items())[:4])
+        rounds = f"{self.rounds} round{'s' * (self.rounds != 1)}"
+        return f"<Result of {self.spec.method_name}, {rounds}: {told}>"
+
+    def _repr_html_(self) -> str:
+        cells = {"Method": self.spec.method_name, "Rounds": f"{self.rounds}", **self.lines()}
+        rows = (
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in cells.items()
+        )
+        return f"<table>{''.join(rows)}</table>"

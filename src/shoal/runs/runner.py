@@ -22,15 +22,18 @@ from shoal.core.types import Version
 from shoal.engines.os_settings import keep_freed_memory
 from shoal.loop import Progress, advance, start
 from shoal.run_settings import Checkpoint
+from shoal.runs.arguments import Given, as_spec
 from shoal.runs.build import Setup, build
 from shoal.runs.clients import client_summary
 from shoal.runs.directory import REPORT, RunDirectory, Saved
 from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
 from shoal.runs.files import storing
 from shoal.runs.model_file import named_weights, weights_sha256
+from shoal.runs.progress_line import progress_line
 from shoal.runs.record import Record, as_record, attackers_step_share, attackers_weight, summarise
-from shoal.runs.result import Result, as_result
-from shoal.spec import Spec, from_table, load_spec
+from shoal.runs.remarks import remarks
+from shoal.runs.result import Result
+from shoal.spec import Spec
 
 Watcher = Callable[[Record], None]  # called with the record of every round
 SPREAD = (
@@ -39,23 +42,29 @@ SPREAD = (
 
 
 def run(
-    spec: Spec | Mapping[str, Any] | str | Path,
+    spec: Given = None,
     out: str | Path | None = None,
     watcher: Watcher | None = None,
     *,
     report: bool = True,
+    progress: bool | None = None,
+    **tables: Any,
 ) -> Result:
-    """Run a spec, given as an object, as tables, or as the path of a TOML file.
+    """Run a spec, given as an object, as tables, or as the path of a TOML file; or as keywords.
 
-    Without `out` nothing is written. `report = False` skips the HTML report, which takes longer than many a
-    small run.
+    Keywords are the tables of a spec, and are added to its own: `rounds=5, method={"name": "fedprox"}`.
+    `dataset` may be a `Dataset` or a function, `model` an `nn.Module`, its class or a function, `method` a
+    `Method`. Without `out` nothing is written. `report = False` skips the HTML report, which takes longer
+    than many a small run. A `watcher` is called with the record of every round; without one, a line shows
+    the `progress`, by default in notebooks and terminals.
     """
-    spec = as_spec(spec)
-    if spec.engine.name == "flower":
+    chosen = as_spec(spec, tables)
+    watcher = watcher or progress_line(chosen.method_name, chosen.rounds, progress)
+    if chosen.engine.name == "flower":
         from shoal.runs.federated import run_on_flower  # which uses this module
 
-        return run_on_flower(spec, None if out is None else Path(out), watcher)
-    with one_thread(), closing(spec) as setup:
+        return run_on_flower(chosen, None if out is None else Path(out), watcher)
+    with one_thread(), closing(chosen) as setup:
         directory = None if out is None else RunDirectory.create(Path(out), setup.spec, environment())
         records: list[Record] = []
         try:
@@ -103,13 +112,6 @@ def _restored(setup: Setup, saved: Saved) -> Progress:
     for client, memory in saved.memories.items():
         setup.federation.engine.restore(client, saved.progress.accepted[client], memory)
     return saved.progress
-
-
-def as_spec(spec: Spec | Mapping[str, Any] | str | Path) -> Spec:
-    """The spec, from any of its forms."""
-    if isinstance(spec, Spec):
-        return spec
-    return load_spec(spec) if isinstance(spec, str | Path) else from_table(spec)
 
 
 def environment() -> str:
@@ -165,7 +167,9 @@ def play(
         if watcher is not None:
             watcher(record)
     summary = conclude(setup, progress, records, directory, report)
-    return as_result(setup, progress, records, summary, None if directory is None else directory.path)
+    return Result.of(
+        summary, records, None if directory is None else directory.path, spec, lambda: (setup, progress)
+    )
 
 
 class _Pace:
@@ -199,6 +203,7 @@ def conclude(
         "memory_sha256": _memory_sha256(setup, progress),
         "environment": environment(),
         **client_summary(setup, progress, records),
+        "warnings": remarks(setup.spec, setup.dataset, records),
     }
     if setup.spec.attack is not None:
         share = len(setup.side.attackers) / len(setup.shards)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from shoal.config import Table
 from shoal.core.errors import SpecError
-from shoal.overrides import with_method, with_settings
-from shoal.runs.directory import REPORT, RunDirectory
+from shoal.core.method import Method, Recipe
+from shoal.overrides import with_method, with_settings, with_values
+from shoal.runs.directory import REPORT, SUMMARY, RunDirectory
 from shoal.runs.files import is_free
-from shoal.runs.runner import Watcher, resume, run, write_run_report
+from shoal.runs.runner import Watcher, resume, run
 from shoal.spec import Spec, from_table
 
 
@@ -25,22 +28,49 @@ class PlannedRun(NamedTuple):
 
 
 def plan(
-    names: Sequence[str], table: Table, settings: Sequence[str], seeds: Sequence[int], out: Path
+    names: Sequence[str],
+    table: Table,
+    settings: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    grid: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> list[PlannedRun]:
     """All runs, checked before the first one starts.
 
     A name may carry fields of its method, or of the spec: `fedprox:mu=0.1,local.lr=0.01`.
     """
-    if len(set(names)) < len(names):
-        raise SpecError(f"every method must be named once, got {' '.join(names)}")
     check_seeds(seeds, settings)
+    return plan_all(names, table, seeds, grid, out, settings)
+
+
+def plan_all(
+    methods: Sequence[str | Method | Recipe],
+    table: Table,
+    seeds: Sequence[int],
+    grid: Mapping[str, Sequence[Any]],
+    out: Path,
+    settings: Sequence[str] = (),
+) -> list[PlannedRun]:
+    """All runs of these methods, by name or as objects, with every combination of the grid's values."""
+    labels = [method if isinstance(method, str) else type(method).__name__ for method in methods]
+    if len(set(labels)) < len(labels) or not labels:
+        raise SpecError(f"every method must be named once, got {' '.join(labels) or 'none'}")
+    check_seeds(seeds, [])
     runs = []
-    for label in names:
-        name, fields = split(label, "method")
-        chosen = with_settings(with_method(table, name), [*settings, *fields])
-        for seed in seeds:
-            folder = out / f"{file_name(label)}-seed{seed}"
-            runs.append(PlannedRun(label, from_table({**chosen, "seed": seed}), folder))
+    for method, label in zip(methods, labels, strict=True):
+        if isinstance(method, str):
+            name, fields = split(label, "method")
+            chosen = with_settings(with_method(table, name), [*settings, *fields])
+        else:
+            chosen = {name: value for name, value in table.items() if name != "local"} | {"method": method}
+        for values in itertools.product(*grid.values()):
+            point = dict(zip(grid, values, strict=True))
+            told = ",".join(f"{field}={value}" for field, value in point.items())
+            full = f"{label}{':' if '=' not in label else ','}{told}" if told else label
+            setting = with_values(chosen, point)
+            for seed in seeds:
+                folder = out / f"{file_name(full)}-seed{seed}"
+                runs.append(PlannedRun(full, from_table({**setting, "seed": seed}), folder))
     return runs
 
 
@@ -66,14 +96,30 @@ def file_name(label: str) -> str:
 
 
 def run_missing(runs: Sequence[PlannedRun], watch: Callable[[PlannedRun], Watcher | None]) -> None:
-    """Finished runs are kept, interrupted ones are resumed, and the rest is run."""
+    """Finished runs are kept, interrupted ones are resumed, and the rest is run. One page shows them all."""
     for planned in runs:
         if is_free(planned.directory):
-            run(planned.spec, planned.directory, watch(planned))
+            run(planned.spec, planned.directory, watch(planned), report=False)
         elif not RunDirectory.reopen(planned.directory, planned.spec).finished:
-            resume(planned.directory, watch(planned))
-        elif not (planned.directory / REPORT).exists():
-            write_run_report(planned.directory)
+            resume(planned.directory, watch(planned), report=False)
+
+
+def overall(
+    runs: Sequence[PlannedRun], add: Callable[[str, int, int], Watcher]
+) -> Callable[[PlannedRun], Watcher]:
+    """One progress bar for all runs, made by `add`: its label, its rounds, and how many of them are kept."""
+    kept = [cell for cell in runs if (cell.directory / SUMMARY).exists()]
+    label = f"{len(runs)} runs" + (f", {len(kept)} kept" if kept else "")
+    done = sum(cell.spec.rounds for cell in kept)
+    watch = add(label, sum(cell.spec.rounds for cell in runs), done)
+    missing = [cell for cell in runs if cell not in kept]
+    before = dict(zip((cell.directory for cell in missing), _running(missing, done), strict=True))
+    return lambda cell: lambda record: watch({**record, "round": before[cell.directory] + record["round"]})
+
+
+def _running(runs: Sequence[PlannedRun], start: int) -> list[int]:
+    """The rounds before each run."""
+    return list(itertools.accumulate((cell.spec.rounds for cell in runs), initial=start))[:-1]
 
 
 def report(runs: Sequence[PlannedRun], out: Path, title: str) -> Path:

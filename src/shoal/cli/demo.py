@@ -1,0 +1,42 @@
+"""The command demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.cli.options import interruptible, loading
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Folder to write to, or to continue in.")
+    ] = Path("runs/demo"),
+    picture: Annotated[
+        Path | None, typer.Option(metavar="PICTURE.png", help="Also draw the five systems in one picture.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Fewer rounds, for a first look; 0: as many as it takes.")] = 0,
+) -> None:
+    """Show five systems at work, each where clients differ in the way that it is for: two minutes."""
+    with loading():
+        from shoal.report.demo_page import NAMES
+        from shoal.report.table import COLUMNS, comparison_rows, stat_text
+        from shoal.runs.directory import REPORT
+        from shoal.study import demo as study
+        from shoal.terminal import show_table, stdout
+
+    with interruptible(lambda: "the same command continues where it stopped"):
+        scenes = study.run_demo(out, rounds)
+    rows = []
+    for scene in scenes:
+        for row in comparison_rows(scene.runs):
+            first = scene.metric if scene.metric in COLUMNS else "final_accuracy"
+            cells = [stat_text(name, row.stat(name)) for name in (first, "bytes_up")]
+            rows.append([scene.unlike, NAMES[row.label], *cells])
+    show_table("Five ways in which clients differ", ["Unlike in", "Method", "Accuracy %", "Sent up"], rows)
+    if picture is not None:
+        study.picture(scenes).savefig(picture)
+        stdout().print(f"Picture: {picture}", soft_wrap=True)
+    stdout().print(f"Page: {out / REPORT}", soft_wrap=True)

@@ -1,0 +1,54 @@
+"""Initial weights from a file, checked by name and shape."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from shoal.core.errors import SpecError
+
+
+def warm(build: Callable[[], nn.Module], path: Path) -> nn.Module:
+    """The module with the weights of the file."""
+    module, given = build(), _read(path)
+    wanted = module.state_dict()
+    for name in wanted:
+        if name not in given:
+            raise SpecError(f"task.init = {str(path)!r} has no {name!r}, which the model has{_nearly(given)}")
+    for name, value in given.items():
+        if name not in wanted:
+            raise SpecError(
+                f"task.init = {str(path)!r} has {name!r}, which the model has not; choose the model it is of"
+            )
+        if value.shape != wanted[name].shape:
+            raise SpecError(
+                f"task.init = {str(path)!r}: {name} has shape {tuple(value.shape)}, "
+                f"but the model's has {tuple(wanted[name].shape)}"
+            )
+    module.load_state_dict(given)
+    return module
+
+
+def _nearly(given: dict[str, Tensor]) -> str:
+    return f"; it has {', '.join(list(given)[:4])}, ..." if given else "; it is empty"
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise SpecError(f"task.init = {str(path)!r} does not exist; looked in {path.absolute().parent}")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        reason = str(error).split("\n")[0]
+        raise SpecError(f"task.init = {str(path)!r} cannot be read as weights: {reason}") from None
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise SpecError(f"task.init = {str(path)!r} must hold a state_dict: names and tensors")
+    return found
