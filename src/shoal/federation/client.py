@@ -67,7 +67,8 @@ class Node:
                 return
             end(self._process)
             pause = SOON if time.monotonic() - began > 4 * LATER else min(2 * pause, LATER)
-            self.say(f"no link to {self.server} ({why(code)}); trying again in {pause:g} s")
+            known = f"exit code {code}, {self.log.name} says why"
+            self.say(f"no link to {self.server} ({known}); trying again in {pause:g} s")
             self._over.wait(pause)
 
     @property
@@ -88,12 +89,6 @@ class Node:
         self._over.set()
         if self._process is not None:
             end(self._process)
-
-
-def why(code: int) -> str:
-    """What the exit code of a node means."""
-    known = {305 % 256: "its key still counts as connected", 304 % 256: "its key is not on the server's list"}
-    return known.get(code, f"exit code {code}")
 
 
 def listen(answer: Callable[[bytes, bytes], tuple[bytes, bytes]], server: socket.socket) -> None:
