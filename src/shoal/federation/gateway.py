@@ -8,8 +8,8 @@ listens on this machine only, and this process passes on what sites may ask.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import os
 import ssl
 import sys
 import time
@@ -81,8 +81,9 @@ async def _answer(
 
 def _handshake(record: logging.LogRecord) -> bool:
     """Of what asyncio logs, say only that somebody's TLS failed; its own words are of no use."""
-    if "SSL handshake failed" in record.getMessage():
-        say(f"refused a connection: no TLS, or not ours ({record.exc_info and record.exc_info[1]})")
+    why = str(record.exc_info[1]) if record.exc_info else ""
+    if why and "SSL handshake failed" in record.getMessage():  # without a reason it was closed at once
+        say(f"refused a connection: no TLS, or not ours: {why}")
     return False
 
 
@@ -96,12 +97,12 @@ def main(arguments: list[str]) -> None:
     import uvicorn
 
     host, port, inner, *secure = arguments
-    os.environ["PYTHONASYNCIODEBUG"] = "1"  # else nobody hears of those who do not speak TLS
     logging.getLogger("asyncio").setLevel(logging.DEBUG)
     logging.getLogger("asyncio").addFilter(_handshake)
     app = Gateway(f"{'https' if secure else 'http'}://127.0.0.1:{inner}", secure[0] if secure else None)
     tls = {"ssl_certfile": secure[1], "ssl_keyfile": secure[2]} if secure else {}
-    uvicorn.run(app, host=host, port=int(port), log_level="warning", loop="asyncio", **tls)
+    server = uvicorn.Server(uvicorn.Config(app, host=host, port=int(port), log_level="warning", **tls))
+    asyncio.run(server.serve(), debug=True)  # else nobody hears of those who do not speak TLS
 
 
 if __name__ == "__main__":
