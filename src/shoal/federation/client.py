@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from shoal.core.errors import SpecError
 from shoal.federation.processes import end, environment_of, free_port, launch
 
+LONGEST = 70  # letters of the folder for temporary files: the path of a socket has 107 at most
 SOON, LATER = 2.0, 30.0  # seconds until an ended node is started again: at first, and at most
 
 
@@ -122,7 +123,8 @@ def _part(file: Any) -> bytes:
 
 def take_part(node: Node, answer: Callable[[bytes, bytes], tuple[bytes, bytes]]) -> None:
     """Answer a server's jobs until the process is ended."""
-    place = Path(tempfile.mkdtemp(prefix="shoal-"))  # a socket's path must be short
+    short = len(tempfile.gettempdir()) < LONGEST
+    place = Path(tempfile.mkdtemp(prefix="shoal-", dir=None if short else "/tmp"))
     path = str(place / "site.sock")
     try:
         with socket.socket(socket.AF_UNIX) as server:
