@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.core.errors import SpecError
-from shoal.federation.processes import end, environment_of, free_port, launch
+from shoal.engines.flower import free_port
+from shoal.federation.processes import end, environment_of, launch
 
 LONGEST = 70  # letters of the folder for temporary files: the path of a socket has 107 at most
 SOON, LATER = 2.0, 30.0  # seconds until an ended node is started again: at first, and at most
