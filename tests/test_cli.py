@@ -172,7 +172,10 @@ def test_lists(call, command):
         (["run", "toy.toml", "--out", "taken"], ["taken already holds"]),
         (["run", "broken.toml"], ["broken.toml is not valid TOML"]),
         (["run", "absent.toml"], ["absent.toml does not exist"]),
-        (["run", "toy.toml", "--engine", "cloud"], ["engine.name must be one of local; got 'cloud'"]),
+        (
+            ["run", "toy.toml", "--engine", "cloud"],
+            ["engine.name must be one of local, ray, flower; got 'cloud'"],
+        ),
         (["run", "toy.toml", "--set", "rounds"], ["path.to.field=value"]),
         (["run", "--set", "task.dataset=svhn"], ["svhn/train_32x32.mat", "md5:e26dedcc", "SHOAL_DATA"]),
         (["resume", "nowhere"], ["nowhere is not a run directory"]),

@@ -50,7 +50,8 @@ def summary(folder):
 def test_sites_give_the_bits_and_bytes_of_one_machine(name, tmp_path):
     spec = from_table(table(name))
     local = shoal.run(spec)
-    federated(spec, tmp_path, ["spec"] * 3)
+    post = federated(spec, tmp_path, ["spec"] * 3)
+    assert "profile" not in {read_job(letter.job).verb for letter in post.letters}  # it came on joining
     found = summary(tmp_path)
     assert found["weights_sha256"] == local.weights_sha256
     assert (found["bytes_up"], found["bytes_down"]) == (local.bytes_up, local.bytes_down)
@@ -96,7 +97,11 @@ def rounds(folder):
 
 def test_a_server_without_data_records_what_its_sites_measure(tmp_path, tables):
     federated(from_table(own_table()), tmp_path, tables)
+    before = None
     for record in rounds(tmp_path):
+        if before is not None:  # an update carries an evaluation of the model that was sent
+            assert record["clients.sent_accuracy"] == pytest.approx(before, abs=0.1)
+        before = record["accuracy"]
         assert record["accuracy"] == pytest.approx(record["mean_client_accuracy"])
         assert record["cohort"] == [2, 1, 0]  # the largest first
         assert not record["rejected"]
@@ -236,16 +241,19 @@ def test_garbage_from_a_site_is_refused(tmp_path, tables):
 
 
 def test_explain_names_all_that_leaves_a_site(tmp_path, tables):
-    spec = from_table(own_table("scaffold"))
+    spec = from_table(own_table("scaffold", rounds=1, evaluate={"every": 0}))
     joined = join("", SiteInvitation(spec, expected_of(spec), frozenset()), 0, tables[0], tmp_path)
     lines = list(explained(spec, joined, 0))
     what = [line.what.strip() for line in lines]
-    for name in ("update.params.fc.weight", "number of samples", "train_loss", "own.accuracy"):
+    for name in (
+        "update.params.fc.weight",
+        "number of samples",
+        "train_loss",
+        "sent_accuracy",
+        "own.accuracy",
+    ):
         assert name in what, what
-    post = federated(
-        from_table(own_table("scaffold", rounds=1, evaluate={"clients": 0})), tmp_path / "f", tables
-    )
+    post = federated(spec, tmp_path / "f", tables)
     sent = next(line.size for line in lines if line.what == "one packet, in all")
-    up = rounds(tmp_path / "f")[0]["bytes_up"]
-    assert sent == f"{up // 3:,} bytes"
-    assert len(post.letters) == 6
+    assert sent == f"{rounds(tmp_path / 'f')[0]['bytes_up'] // 3:,} bytes"
+    assert [read_job(letter.job).verb for letter in post.letters[::3]] == ["describe", "update", "evaluate"]

@@ -38,7 +38,7 @@ def run_here(spec: Path, out: Path, clients: int, seen: Callable[[], None]) -> N
         log = place / "keys.log"
         if _shoal(log, "keys", folder, "--sites", ",".join(names)).wait():
             raise StageError(f"shoal keys failed: {_tail(log)}")
-        port = _free_port()
+        port = free_port()
         address = f"127.0.0.1:{port}"
         for name in names:
             own = place / "sites" / name
@@ -83,7 +83,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(patience)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -27,7 +27,7 @@ class Packed(NamedTuple):
 
 def pack(value: Any) -> Packed:
     """The object, ready to travel; functions and classes of `__main__` travel too."""
-    import cloudpickle  # comes with torch and ray
+    import cloudpickle  # installed with Ray
 
     arrays: list[np.ndarray] = []
 

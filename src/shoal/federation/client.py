@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.core.errors import SpecError
-from shoal.federation.processes import end, environment_of, free_port, launch
+from shoal.engines.flower import free_port
+from shoal.federation.processes import end, environment_of, launch
 
+LONGEST = 70  # letters of the folder for temporary files: the path of a socket has 107 at most
 SOON, LATER = 2.0, 30.0  # seconds until an ended node is started again: at first, and at most
 
 
@@ -67,7 +69,8 @@ class Node:
                 return
             end(self._process)
             pause = SOON if time.monotonic() - began > 4 * LATER else min(2 * pause, LATER)
-            self.say(f"no link to {self.server} ({why(code)}); trying again in {pause:g} s")
+            known = f"exit code {code}, {self.log.name} says why"
+            self.say(f"no link to {self.server} ({known}); trying again in {pause:g} s")
             self._over.wait(pause)
 
     @property
@@ -88,12 +91,6 @@ class Node:
         self._over.set()
         if self._process is not None:
             end(self._process)
-
-
-def why(code: int) -> str:
-    """What the exit code of a node means."""
-    known = {305 % 256: "its key still counts as connected", 304 % 256: "its key is not on the server's list"}
-    return known.get(code, f"exit code {code}")
 
 
 def listen(answer: Callable[[bytes, bytes], tuple[bytes, bytes]], server: socket.socket) -> None:
@@ -127,7 +124,8 @@ def _part(file: Any) -> bytes:
 
 def take_part(node: Node, answer: Callable[[bytes, bytes], tuple[bytes, bytes]]) -> None:
     """Answer a server's jobs until the process is ended."""
-    place = Path(tempfile.mkdtemp(prefix="shoal-"))  # a socket's path must be short
+    short = len(tempfile.gettempdir()) < LONGEST
+    place = Path(tempfile.mkdtemp(prefix="shoal-", dir=None if short else "/tmp"))
     path = str(place / "site.sock")
     try:
         with socket.socket(socket.AF_UNIX) as server:

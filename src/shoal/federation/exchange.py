@@ -30,7 +30,10 @@ class SiteExchange:
         if work.round != self._round and work.verb == "update":
             self._round, self._began, self._saved = work.round, time.monotonic(), work.accepted
         outbox = Outbox(self._codec, cohort, message, key)
-        there = [i for i, client in enumerate(cohort.ids) if self._node(client) is not None]
+        known = self._profiles(work, cohort)
+        there = [
+            i for i, client in enumerate(cohort.ids) if i not in known and self._node(client) is not None
+        ]
         for i in there:
             self._roster.sites[cohort.ids[i]].doing = f"{work.verb}, round {work.round + 1}"
         self._roster.write()
@@ -42,7 +45,7 @@ class SiteExchange:
         def seen(position: int, found: Found) -> None:
             self._note(cohort.ids[there[position]], found)
 
-        found = dict(zip(there, collect(self._roster.post, letters, left, enough, seen), strict=True))
+        found = known | dict(zip(there, collect(self._roster.post, letters, left, enough, seen), strict=True))
         answered = sum(answer is not None for answer, _, _ in found.values())
         late = (
             surplus(enough) if answered >= enough else self._deadline.missed(time.monotonic() - self._began)
@@ -51,6 +54,15 @@ class SiteExchange:
             _, sent, down = outbox[position]
             delivery = self._delivery(work, client, sent, found.get(position), late)
             yield delivery._replace(bytes_down=down if position in found else 0)
+
+    def _profiles(self, work: Work, cohort: Cohort) -> dict[int, Found]:
+        """The profiles that sites have sent with their descriptions."""
+        found: dict[int, Found] = {}
+        for position, client in enumerate(cohort.ids) if work.verb == "profile" else ():
+            kept = self._roster.sites[client].profile
+            if kept is not None and kept[0] == work.round:
+                found[position] = (Answer(client, work.round, work.leg, kept[2]), kept[1], "")
+        return found
 
     def close(self) -> None:
         """Nothing to release."""

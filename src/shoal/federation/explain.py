@@ -14,7 +14,7 @@ from shoal.core.flat import NAMED
 from shoal.core.key import Key
 from shoal.core.outbox import Outbox
 from shoal.core.types import Cohort, Context, Moment, Tree
-from shoal.federation.site_client import Joined
+from shoal.federation.site_client import Joined, evaluated, sent_model
 from shoal.spec import Spec
 
 
@@ -42,6 +42,10 @@ def explained(spec: Spec, joined: Joined, client: int) -> Iterator[Leaves]:
     packet, _, _ = Outbox(side.codec, legs[0], message, key)[0]
     context = Context(0, 0, legs[0].setting(0), key)
     visit = side.visit("update", client, side.fresh, packet, context)
+    if joined.evaluates and visit.answer is not None:
+        found = evaluated(side, client, sent_model(side, packet))
+        content = visit.answer.content
+        visit = visit._replace(answer=Packet(content._replace(metrics={**content.metrics, **found})))
     often = f"in each of {spec.rounds} rounds" + (f", {len(legs)} times" if len(legs) > 1 else "")
     yield from _packet(often, visit.answer, visit.reason)
     if spec.evaluate.clients:

@@ -8,6 +8,8 @@ listens on this machine only, and this process passes on what sites may ask.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import ssl
 import sys
 import time
@@ -18,7 +20,7 @@ FLEET = "/v1/fleet/"
 KEPT = {b"content-type", b"content-encoding"}  # of the headers that come back
 NOT_PASSED = {b"host", b"connection", b"content-length", b"transfer-encoding"}
 FORBIDDEN = 403
-REFUSED = 401
+JOINING = {"/v1/fleet/activate-node", "/v1/fleet/register-node"}
 
 
 class Gateway:
@@ -59,8 +61,8 @@ class Gateway:
         except httpx.HTTPError as error:
             await _answer(send, 503, [], str(error).encode())
             return
-        if found.status_code in (REFUSED, FORBIDDEN):
-            say(f"refused {path} from {who}: unknown key, or none")
+        if path in JOINING and found.status_code >= httpx.codes.BAD_REQUEST:
+            say(f"refused {path} from {who}: its key is not on the list ({found.status_code})")
         kept = [(name, value) for name, value in found.headers.raw if name.lower() in KEPT]
         await _answer(send, found.status_code, kept, found.content)
 
@@ -77,6 +79,14 @@ async def _answer(
     await send({"type": "http.response.body", "body": body})
 
 
+def _handshake(record: logging.LogRecord) -> bool:
+    """Of what asyncio logs, say only that somebody's TLS failed; its own words are of no use."""
+    why = str(record.exc_info[1]) if record.exc_info else ""
+    if why and "SSL handshake failed" in record.getMessage():  # without a reason it was closed at once
+        say(f"refused a connection: no TLS, or not ours: {why}")
+    return False
+
+
 def say(line: str) -> None:
     """Write to the log."""
     print(time.strftime("%Y-%m-%d %H:%M:%S"), line, flush=True)
@@ -87,9 +97,12 @@ def main(arguments: list[str]) -> None:
     import uvicorn
 
     host, port, inner, *secure = arguments
+    logging.getLogger("asyncio").setLevel(logging.DEBUG)
+    logging.getLogger("asyncio").addFilter(_handshake)
     app = Gateway(f"{'https' if secure else 'http'}://127.0.0.1:{inner}", secure[0] if secure else None)
     tls = {"ssl_certfile": secure[1], "ssl_keyfile": secure[2]} if secure else {}
-    uvicorn.run(app, host=host, port=int(port), log_level="warning", **tls)
+    server = uvicorn.Server(uvicorn.Config(app, host=host, port=int(port), log_level="warning", **tls))
+    asyncio.run(server.serve(), debug=True)  # else nobody hears of those who do not speak TLS
 
 
 if __name__ == "__main__":

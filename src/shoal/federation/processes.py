@@ -83,14 +83,6 @@ def ask(command: Sequence[str], environment: Mapping[str, str], patience: float 
     return found
 
 
-def free_port() -> int:
-    """A port of this machine that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, patience: float = 180.0) -> None:
     """Wait until a program listens on a port of this machine."""
     began = time.monotonic()

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal.core.key import Key
 from shoal.federation.letters import DESCRIBE, Answer, Letter, Post, SiteJob, read_answer, write_job
 
 POLL = 0.05  # seconds between two looks for answers; grows up to the next
@@ -30,6 +31,7 @@ class SiteState:
     refused: int = 0
     reason: str = ""  # of its last refusal
     environment: str = ""
+    profile: tuple[int, bytes, str] | None = None  # for which round, and why there is none
 
 
 @dataclass
@@ -43,6 +45,8 @@ class Roster:
     nodes: Mapping[int, int] | None  # node -> client, from the list of keys; None: sites say who they are
     file: Path | None = None  # where a screen finds all this
     status: dict[str, Any] = field(default_factory=dict)
+    round: int = 0  # the next one
+    profile_key: Callable[[int], Key] = lambda round: Key((0, 0))  # of the profiles in a round
     log: Callable[[str], None] = lambda line: None
 
     def refresh(self) -> tuple[int, ...]:
@@ -72,18 +76,21 @@ class Roster:
             time.sleep(SLOW_POLL)
 
     def _describe(self, nodes: Sequence[int]) -> None:
-        job = write_job(SiteJob(DESCRIBE, self.run))
+        key = self.profile_key(self.round).words
+        job = write_job(SiteJob(DESCRIBE, self.run, self.round, key=key))
         for node in nodes:
             if self.nodes is not None:
                 self.sites[self.nodes[node]].state = "joining"
         self.write()
         found = collect(self.post, [Letter(node, job, self.invitation) for node in nodes], DESCRIPTION)
-        for node, (answer, _, error) in zip(nodes, found, strict=True):
+        for node, (answer, profile, error) in zip(nodes, found, strict=True):
             number = self.nodes[node] if self.nodes is not None else None if answer is None else answer.site
             if number not in self.sites:
                 self.log(f"a node that says it is site {number} is not on the list; it is ignored")
                 continue
             self._told(self.sites[number], node, answer, error)
+            declined = "" if answer is None else str(answer.told.get("declined", ""))
+            self.sites[number].profile = (self.round, profile, declined)
 
     def _told(self, site: SiteState, node: int, answer: Answer | None, error: str) -> None:
         """Take in how a site describes itself."""
@@ -107,7 +114,8 @@ class Roster:
     def write(self) -> None:
         """Write everything to the file."""
         if self.file is not None:
-            table = {**self.status, "sites": [asdict(site) for site in self.sites.values()]}
+            shown = [{**asdict(site), "profile": None} for site in self.sites.values()]
+            table = {**self.status, "sites": shown}
             temporary = self.file.with_suffix(".part")
             temporary.write_text(json.dumps(table), encoding="utf-8")
             temporary.replace(self.file)

@@ -100,7 +100,9 @@ def run_rounds(
         roster = Roster(post, name, packet, sites, plan.nodes, status, log=log)
         roster.status = {"phase": "waiting for sites", "round": 0, "rounds": spec.rounds, "last": None}
         saved = directory.load_checkpoint()
-        roster.status["round"] = len(saved.records)
+        roster.status["round"] = roster.round = len(saved.records)
+        key = spec.seeds.key("order", spec.seed)
+        roster.profile_key = lambda round: key.fold("round", round).fold("admit")
         roster.wait(plan.wait, spec.faults.min_replies, list(sites))
         setup = _simulated(spec, roster) if plan.simulated else _real(spec, expected, roster)
         progress = saved.progress or start(setup.federation)
@@ -169,5 +171,6 @@ class _Timetable:
         if round not in self._rounds:
             if self._rounds and round < max(self._rounds):  # before this server was started
                 return self._rounds[min(self._rounds)]
+            self._roster.round = round
             self._rounds[round] = self._roster.refresh()
         return self._rounds[round]

@@ -56,6 +56,8 @@ def measured(record: Mapping[str, Any]) -> str:
     found = [f"{record['seconds']:.1f} s", f"{len(record['cohort'])} sites"]
     if record.get("accuracy") is not None:
         found.append(f"accuracy {100 * record['accuracy']:.1f} %")
+    elif record.get("clients.sent_accuracy") is not None:
+        found.append(f"accuracy before it {100 * record['clients.sent_accuracy']:.1f} %")
     if record.get("mse") is not None:
         found.append(f"mean squared error {record['mse']:.4g}")
     if record["rejected"]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import SpecError, StageError
+from shoal.engines.flower import free_port
 from shoal.federation.keys import Site
-from shoal.federation.processes import ask, end, environment_of, free_port, launch, wait_for_port
+from shoal.federation.processes import ask, end, environment_of, launch, wait_for_port
 
 APP = Path(__file__).parent / "app"
 PLAN, STATUS, FAILED, NODES, LAST_RUN = (

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from shoal.core.client import ClientSide
 from shoal.core.codec import Packet
 from shoal.core.engine import TRAINING, Memory
@@ -18,7 +20,7 @@ from shoal.core.errors import DeclinedError, SpecError
 from shoal.core.key import Key
 from shoal.core.privacy import Privacy
 from shoal.core.serialization import from_bytes, to_bytes
-from shoal.core.types import Context, Reply, Version
+from shoal.core.types import Context, Reply, Version, Weights
 from shoal.federation.letters import DESCRIBE, Answer, SiteJob, job_key, read_job, write_answer
 from shoal.federation.site_data import Expected, open_source
 from shoal.runs.build import client_side, make_task
@@ -52,6 +54,7 @@ class Joined:
     run: str
     side: ClientSide
     samples: int
+    evaluates: bool  # whether an update carries an evaluation of the model that was sent
 
 
 class SiteClient:
@@ -67,9 +70,7 @@ class SiteClient:
         """The answer to a job, and its packet."""
         job = read_job(job_bytes)
         try:
-            if job.verb == DESCRIBE:
-                return self._written(job, told=self._described(job, packet)), b""
-            return self._visited(job, packet)
+            return self._described(job, packet) if job.verb == DESCRIBE else self._visited(job, packet)
         except (SpecError, DeclinedError) as error:
             self._say(f"cannot serve the server's spec: {error}")
             return self._written(job, reason=str(error)), b""
@@ -80,10 +81,17 @@ class SiteClient:
     def _written(self, job: SiteJob, **fields: Any) -> bytes:
         return write_answer(Answer(self._number, job.round, job.leg, **fields))
 
-    def _described(self, job: SiteJob, packet: bytes) -> dict[str, Any]:
-        invitation = read_invitation(packet)
-        self._joined = self._join(job.run, invitation, packet)
-        return {"samples": self._joined.samples, "environment": environment()}
+    def _described(self, job: SiteJob, packet: bytes) -> tuple[bytes, bytes]:
+        """What the site says of itself; if it is asked for a profile, that is its packet."""
+        self._joined = self._join(job.run, read_invitation(packet), packet)
+        told = {"samples": self._joined.samples, "environment": environment()}
+        side = self._joined.side
+        if not (side.method.asks_profile or side.selector.asks_profile):
+            return self._written(job, told=told), b""
+        context = Context(job.round, 0, {}, job_key(job).fold("client", self._number))
+        visit = side.visit("profile", self._number, side.fresh, Packet(()), context)
+        profile = b"" if visit.answer is None else bytes(visit.answer)
+        return self._written(job, told={**told, "declined": visit.reason}), profile
 
     def _join(self, run: str, invitation: SiteInvitation, packet: bytes) -> Joined:
         joined = join(run, invitation, self._number, self._source, self._folder)
@@ -116,11 +124,17 @@ class SiteClient:
             return self._written(job, reason=visit.reason), b""
         if job.verb in TRAINING and joined.side.remembers:
             self._keep(job, visit.memory)
-        sent = bytes(visit.answer)
-        if job.verb in TRAINING:
-            content: Reply = visit.answer.content
-            losses = [f", loss {float(v):.3g}" for n, v in content.metrics.items() if n == "train_loss"]
-            self._say(f"round {job.round + 1}: sent {len(sent):,} bytes{''.join(losses)}")
+        if job.verb not in TRAINING:
+            return self._written(job), bytes(visit.answer)
+        content: Reply = visit.answer.content
+        if joined.evaluates:
+            model = sent_model(joined.side, Packet.from_bytes(packet))
+            content = content._replace(
+                metrics={**content.metrics, **evaluated(joined.side, self._number, model)}
+            )
+        sent = bytes(Packet(content))
+        losses = [f", loss {float(v):.3g}" for n, v in content.metrics.items() if n == "train_loss"]
+        self._say(f"round {job.round + 1}: sent {len(sent):,} bytes{''.join(losses)}")
         return self._written(job), sent
 
     # ---- memories, in files of the site's own
@@ -158,7 +172,23 @@ def join(run: str, invitation: SiteInvitation, number: int, source: str, folder:
     side = client_side(spec, task, data, attackers)
     if spec.privacy is not None and source != "spec":
         side = replace(side, privacy=OwnNoise(spec.privacy, _secret(folder)))
-    return Joined(run, replace(side, forgiving=True), samples)
+    evaluates = source != "spec" and spec.evaluate.clients > 0
+    return Joined(run, replace(side, forgiving=True), samples, evaluates)
+
+
+def sent_model(side: ClientSide, packet: Packet) -> Weights | None:
+    """The model in a message, if there is a whole one."""
+    model = getattr(side.codec.way("down").decode(packet), "model", None)
+    whole = isinstance(model, Weights) and set(model.params) == set(side.task.shapes)
+    return model if whole else None
+
+
+def evaluated(side: ClientSide, client: int, model: Weights | None) -> dict[str, Tensor]:
+    """How good a model is on the site's own test samples; nothing without a model or samples."""
+    data = side.data.test(client)
+    if model is None or not data.count:
+        return {}
+    return {f"sent_{name}": value for name, value in side.evaluator(side.task, model, data).items()}
 
 
 def invitation_packet(text: str, invitation: SiteInvitation) -> bytes:
