@@ -95,7 +95,7 @@ def test_objects_are_taken_as_they_are():
         ({"evaluate": {"every": -1}}, r"\[evaluate\] every must be at least 0, got -1"),
         ({"evaluate": {"metrics": ["acuracy"]}}, r"evaluate.metrics\[0\] must be one of accuracy"),
         ({"checkpoint": {"every": -1}}, r"\[checkpoint\] every must be at least 0"),
-        ({"engine": {"name": "cloud"}}, "engine.name must be one of local; got 'cloud'"),
+        ({"engine": {"name": "cloud"}}, "engine.name must be one of local, ray, flower; got 'cloud'"),
         ({"selector": {"name": "uniform", "fraction": 3}}, "for a fixed cohort use count = 3"),
         ({"codec": "float17"}, r"unknown codec float17; did you mean float16\?"),
         ({"attack": {"name": "sign_flip", "fraction": 2}}, r"\[attack\] fraction must be in \[0, 1\]"),
