@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 from dataclasses import replace
 

@@ -79,6 +79,9 @@ def report(
         from shoal.runs.verify import verify
         from shoal.terminal import stdout
 
+    import matplotlib
+
+    matplotlib.rcdefaults()  # a file `matplotlibrc` in the current folder has no say
     views = read_runs(directories)
     for directory in directories:
         for flaw in verify(directory).flaws[:1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,11 +43,12 @@ class LocalEngine(Engine):
         workers: int = 1,
         timetable: Timetable | None = None,  # the clients that are there in each round; None: all
         fleet: Fleet | None = None,  # the devices, if they are simulated
+        timeout: float = math.inf,  # seconds for one client, in a worker process
     ) -> None:
         self._fleet = fleet
         self._side, self._shards, self._store = side, shards, MemoryStore()
         self._timetable = timetable or (lambda round: range(len(shards)))
-        self._threads = workers
+        self._threads, self._timeout = workers, timeout
         ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
         self._auto = Auto(ways, shards.counts)
         self._way: Auto | Collusion = self._auto
@@ -58,7 +60,7 @@ class LocalEngine(Engine):
         if mode == "block":
             return Blocks(self._side, self._store, self._threads)
         if mode == "workers":
-            return Workers(self._side, self._store, self._threads)
+            return Workers(self._side, self._store, self._threads, self._timeout)
         return Serial(self._side, self._store)
 
     def _candidates(self) -> list[Mode]:
