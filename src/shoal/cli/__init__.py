@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,7 +21,7 @@ from shoal.cli.demo import demo
 from shoal.cli.export import export
 from shoal.cli.federation import client, keys, server
 from shoal.cli.lists import LISTS, lister
-from shoal.cli.options import complain
+from shoal.cli.options import INTERRUPTED, PIPE_CLOSED, complain, discard_stdout, heed_ctrl_c
 from shoal.cli.reports import partition, report
 from shoal.cli.reproduce import reproduce
 from shoal.cli.runs import compare, resume, run, verify
@@ -87,8 +88,13 @@ for name, entry in LISTS.items():
 
 def main() -> None:
     """The console script: bad input ends with 2 and a line on stderr, not with a traceback."""
+    heed_ctrl_c()
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            app()
+    except SystemExit as ended:
+        sys.exit(_ended(ended))
     except SpecError as error:
         complain(str(error))
         sys.exit(2)
@@ -97,8 +103,32 @@ def main() -> None:
             raise
         complain(told)
         sys.exit(2)
+    except OSError as error:
+        complain(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}")
+        sys.exit(2)
     except KeyboardInterrupt:
         complain("stopped")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     finally:
         gc.freeze()  # the process ends: nobody needs a last search for garbage, which takes half a second
+
+
+def _ended(ended: SystemExit) -> int | str | None:
+    """The exit code of a command that has ended, once its output has arrived where it goes."""
+    code, problem = ended.code, ended.__context__
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        problem = error
+    if isinstance(problem, BrokenPipeError):  # the reader, such as `head`, has seen enough
+        discard_stdout()
+        return PIPE_CLOSED
+    if isinstance(problem, OSError):
+        discard_stdout()
+        complain(f"the output cannot be written: {problem.strerror}")
+        return 2
+    return code
+
+
+def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
+    complain(f"warning: {message}")
