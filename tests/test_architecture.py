@@ -59,10 +59,25 @@ ALLOWED = {
         *("run_settings", "round_clock"),
         "report",  # the page of a run that is done
     },
+    "audit": {
+        *(
+            "core",
+            "config",
+            "catalogues",
+            "spec",
+            "overrides",
+            "codecs",
+            "privacy",
+            "data",
+            "solver",
+            "parts",
+        ),
+        *("loop", "runs", "report"),
+    },
     "terminal": {"data", "report", "runs"},
     "study": {
         *("core", "config", "catalogues", "spec", "overrides", "metrics", "engines", "aggregators"),
-        *("selectors", "methods", "models", "data", "parts", "loop", "runs", "report", "terminal"),
+        *("selectors", "methods", "models", "data", "parts", "loop", "runs", "report", "terminal", "audit"),
     },
     "bench": {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),

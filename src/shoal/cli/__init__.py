@@ -15,6 +15,7 @@ import typer
 
 import shoal
 from shoal.cli.arena import arena
+from shoal.cli.audit import audit
 from shoal.cli.bench import bench
 from shoal.cli.lists import LISTS, lister
 from shoal.cli.options import complain
@@ -52,7 +53,7 @@ def _common(
     """Federated learning between clients that are nothing alike."""
 
 
-for command in (run, resume, compare, arena, reproduce, partition, report, bench):
+for command in (run, resume, compare, arena, audit, reproduce, partition, report, bench):
     app.command()(command)
 for name, entry in LISTS.items():
     app.command(name, help=f"List the {entry}s, with their fields and defaults.")(lister(name))

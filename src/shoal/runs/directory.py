@@ -91,7 +91,9 @@ class RunDirectory:
 
     def write_model(self, weights: Mapping[str, Tensor]) -> None:
         """Write all models of the server."""
-        write_whole(self.path / MODEL, save({name: value.contiguous() for name, value in weights.items()}))
+        # clusters that nobody has trained yet share their tensors, and a file must hold each by itself
+        alone = {n: v.clone(memory_format=torch.contiguous_format) for n, v in weights.items()}
+        write_whole(self.path / MODEL, save(alone))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the summary of the run."""
