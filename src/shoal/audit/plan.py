@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from shoal.audit.examination import ATTACKS, AttackName, examine
+from shoal.audit.examination import examine
+from shoal.audit.inversion import ATTACKS, AttackName
 from shoal.catalogues import METHOD
 from shoal.codecs import CODECS
 from shoal.config import Table, arguments, choose, unknown
@@ -20,7 +21,7 @@ VICTIMS = "shoal.audit.victims:Victims"
 LARGEST = 64  # samples of a victim
 
 QUICK: Table = {  # where no spec is given; with a rate of 1, the update of one step is the gradient
-    "task": {"dataset": "mnist5k", "model": "sigmoid_cnn"},
+    "task": {"dataset": "mnist5k", "crop": True, "model": "sigmoid_cnn"},
     "local": {"lr": 1.0},
 }
 UPLOADS = (

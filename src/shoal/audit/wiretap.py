@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from torch import Tensor
+
 from shoal.core.client import ClientSide
 from shoal.core.data import Data
 from shoal.core.engine import Delivery, Engine, Work
 from shoal.core.key import Key
 from shoal.core.population import Population
 from shoal.core.training import Training, in_courses
+from shoal.core.tree import tensors
 from shoal.core.types import Cohort, Context, Reply, Report, Tree, Weights
 from shoal.loop import advance, start
 from shoal.runs.build import Setup
@@ -32,6 +35,23 @@ class Upload(NamedTuple):
     bytes_up: int
     start: Weights | None  # the weights from which the client trained; None if it does not train
 
+    @property
+    def payload(self) -> Tree:
+        """What the reply holds."""
+        return () if self.reply is None else self.reply.payload
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of what the payload holds, without what is empty."""
+        return [name for name in getattr(self.payload, "_fields", ()) if tensors(getattr(self.payload, name))]
+
+    @property
+    def update(self) -> dict[str, Tensor]:
+        """The tensors of an update that travelled, in float64; none if the reply has no update."""
+        if "update" not in self.fields:
+            return {}
+        return {name: value.double() for name, value in self.payload.update.params.items()}
+
 
 class Victim(NamedTuple):
     """A client, what it holds, and what the server heard of it."""
@@ -40,6 +60,11 @@ class Victim(NamedTuple):
     data: Data
     uploads: Sequence[Upload]  # one for each leg in which it took part
     profile: Tree  # what it told of itself before the first round; empty if nobody asked
+
+    @property
+    def replied(self) -> bool:
+        """Whether it took part, and the server could read all that it sent."""
+        return bool(self.uploads) and all(upload.reply is not None for upload in self.uploads)
 
 
 class Wiretap(Engine):

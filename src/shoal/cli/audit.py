@@ -32,7 +32,7 @@ def audit(
         ),
     ] = "",
     attack: Annotated[
-        str, typer.Option(metavar="NAME", help="closed, dlg, idlg, cosine; auto picks what suits the model.")
+        str, typer.Option(metavar="NAME", help="closed, dlg, idlg, cosine, either; auto takes what suits.")
     ] = "auto",
     images: Annotated[int, typer.Option(help="Victims; their samples are of one class after another.")] = 10,
     samples: Annotated[int, typer.Option(help="Samples that each victim holds, and trains on at once.")] = 1,
