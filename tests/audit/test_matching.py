@@ -2,7 +2,7 @@ import pytest
 import torch
 from audit.upload import examined, spec_of
 
-from shoal.audit.evidence import Evidence, Window, window
+from shoal.audit.evidence import Overheard, Window, window
 from shoal.audit.matching import simulated, variation
 from shoal.audit.wiretap import first_round
 from shoal.core.key import Key
@@ -20,7 +20,7 @@ def test_the_attacker_repeats_the_clients_steps(upload):
     seen, (x, y) = victim.uploads[0], victim.data.all
     start = Weights({n: v.double() for n, v in seen.start.params.items()}, {})
     task, rule = setup.side.task, Rule(0.3, 0.9, 0.01)
-    evidence = Evidence(task, start, seen.update, {}, rule, 4, tuple(x.shape), 0.0, 1.0)
+    evidence = Overheard(task, start, seen.update, {}, rule, 4, tuple(x.shape), 0.0, 1.0)
     ours = simulated(evidence, x.double(), lambda outputs: task.objective(outputs, y))
     assert ours.keys() == seen.update.keys()
     for name, value in seen.update.items():
@@ -74,6 +74,9 @@ def test_a_truncated_matrix_is_exact_where_it_can_be_seen():
 def test_zeros_of_a_lossy_upload_say_nothing():
     shown = window(torch.tensor([0.0, 2.0]))
     assert shown(torch.tensor([7.0, 5.0])).tolist() == [0.0, 5.0]
+    sparse = torch.zeros(4, 4)
+    sparse[1, 2] = 3.0
+    assert window(sparse)(torch.ones(4, 4)).sum() == 1.0  # a mask, though its rank is low
     assert Window()(torch.tensor([7.0])).tolist() == [7.0]
 
 

@@ -13,6 +13,7 @@ from shoal.core.types import Weights
 from shoal.parts.factors import as_matrix, is_matrix
 from shoal.solver.torch_sgd import Rule
 
+SPARSE = 0.2  # the share of numbers that are not 0, below which a tensor was made sparse
 NEGLIGIBLE = 1e-5  # of the largest singular value: what float32 leaves where a matrix has none
 
 
@@ -37,18 +38,19 @@ class Window(NamedTuple):
 def window(value: Tensor) -> Window:
     """What a tensor shows after lossy coding.
 
-    A truncated SVD keeps U_k and V_k, in whose directions it is exact: the rest was cut off and says nothing.
-    A zero of a sparse codec says nothing either.
+    A zero of a sparse codec says nothing. A truncated SVD keeps U_k and V_k, in whose directions it is exact:
+    the rest was cut off and says nothing either.
     """
-    if is_matrix(value):
+    shown = (value != 0).to(value.dtype)
+    if is_matrix(value) and shown.mean() > SPARSE:
         u, s, v = torch.linalg.svd(as_matrix(value), full_matrices=False)
         rank = int((s > NEGLIGIBLE * s[0]).sum())
         if 0 < rank < len(s):
             return Window(None, u[:, :rank], v[:rank].T)
-    return Window((value != 0).to(value.dtype))
+    return Window(shown)
 
 
-class Evidence(NamedTuple):
+class Overheard(NamedTuple):
     """The weights that the attacker believes in, the update that it saw, and how the client trained."""
 
     task: Task

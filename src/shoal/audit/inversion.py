@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shoal.audit import matching
 from shoal.audit.closed_form import inverted, readable
-from shoal.audit.evidence import Evidence, Rebuilt, Window, window
+from shoal.audit.evidence import Overheard, Rebuilt, Window, window
 from shoal.audit.labels import LabelRule, found_labels
 from shoal.audit.measures import labels_found
 from shoal.audit.scene import Attempt, Scene, attempt, judged
@@ -79,11 +79,11 @@ def _rebuilt(scene: Scene, victim: Victim, attacker: Attacker, effort: Effort) -
     return SEARCHES[effort.attack](evidences, labels, key, effort.iterations)
 
 
-def _evidence(scene: Scene, victim: Victim, attacker: Attacker, key: Key) -> Evidence:
+def _evidence(scene: Scene, victim: Victim, attacker: Attacker, key: Key) -> Overheard:
     start, update = victim.uploads[0].start, victim.uploads[0].update
     assert start is not None
     assert scene.solver is not None
-    return Evidence(
+    return Overheard(
         scene.task,
         _believed(scene.task, start, update, attacker, key),
         update,

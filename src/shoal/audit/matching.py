@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from scipy.optimize import minimize
 from torch import Tensor
 
-from shoal.audit.evidence import Evidence, Rebuilt
+from shoal.audit.evidence import Overheard, Rebuilt
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.types import Weights
@@ -38,7 +38,7 @@ DROPS = (3 / 8, 5 / 8, 7 / 8)  # where its rate is divided by ten
 Objective = Callable[[Tensor], Tensor]  # the training loss of outputs [n, heads]
 
 
-def simulated(evidence: Evidence, x: Tensor, objective: Objective) -> dict[str, Tensor]:
+def simulated(evidence: Overheard, x: Tensor, objective: Objective) -> dict[str, Tensor]:
     """The update of a client with these samples, as a differentiable function of them."""
     task, rule, steps = evidence.task, evidence.rule, evidence.steps
     begin = {name: value.detach().requires_grad_() for name, value in evidence.start.params.items()}
@@ -59,12 +59,12 @@ def simulated(evidence: Evidence, x: Tensor, objective: Objective) -> dict[str, 
     return {name: params[name] - begin[name] for name in evidence.update}
 
 
-def _squared(evidence: Evidence, update: Mapping[str, Tensor]) -> Tensor:
+def _squared(evidence: Overheard, update: Mapping[str, Tensor]) -> Tensor:
     gaps = (evidence.windows[n](update[n] - seen) for n, seen in evidence.update.items())
     return _total(gap.square().sum() for gap in gaps) / _norm(evidence.update)
 
 
-def _cosine(evidence: Evidence, update: Mapping[str, Tensor]) -> Tensor:
+def _cosine(evidence: Overheard, update: Mapping[str, Tensor]) -> Tensor:
     ours = {name: evidence.windows[name](value) for name, value in update.items()}
     product = _total((ours[name] * seen).sum() for name, seen in evidence.update.items())
     return 1 - product / (_norm(ours) * _norm(evidence.update)).sqrt().clamp(min=1e-30)
@@ -86,29 +86,29 @@ def variation(x: Tensor) -> Tensor:
     return x.diff(dim=-1).abs().mean() + x.diff(dim=-2).abs().mean()
 
 
-def dlg(evidences: Sequence[Evidence], key: Key, iterations: int) -> Rebuilt:
+def dlg(evidences: Sequence[Overheard], key: Key, iterations: int) -> Rebuilt:
     """Samples and labels together. One start for each of the evidences."""
     return _best(evidences, key, lambda evidence, drawn: _descended(evidence, None, drawn, iterations))
 
 
-def idlg(evidences: Sequence[Evidence], labels: list[int], key: Key, iterations: int) -> Rebuilt:
+def idlg(evidences: Sequence[Overheard], labels: list[int], key: Key, iterations: int) -> Rebuilt:
     """The samples, of known labels."""
     return _best(evidences, key, lambda evidence, drawn: _descended(evidence, labels, drawn, iterations))
 
 
-def cosine(evidences: Sequence[Evidence], labels: list[int], key: Key, iterations: int) -> Rebuilt:
+def cosine(evidences: Sequence[Overheard], labels: list[int], key: Key, iterations: int) -> Rebuilt:
     """The samples, of known labels, by the direction of the update; images are taken to be smooth."""
     return _best(evidences, key, lambda evidence, drawn: _signed(evidence, labels, drawn, iterations))
 
 
-def either(evidences: Sequence[Evidence], labels: list[int], key: Key, iterations: int) -> Rebuilt:
+def either(evidences: Sequence[Overheard], labels: list[int], key: Key, iterations: int) -> Rebuilt:
     """By iDLG; where that ends in a corner, short of an explanation, by the cosine."""
     found = idlg(evidences, labels, key, iterations)
     return found if found.value < EXPLAINED else cosine(evidences, labels, key, iterations)
 
 
 def _best(
-    evidences: Sequence[Evidence], key: Key, attempt: Callable[[Evidence, np.random.Generator], Rebuilt]
+    evidences: Sequence[Overheard], key: Key, attempt: Callable[[Overheard, np.random.Generator], Rebuilt]
 ) -> Rebuilt:
     best: Rebuilt | None = None
     for number, evidence in enumerate(evidences):
@@ -121,7 +121,7 @@ def _best(
 
 
 def _descended(
-    evidence: Evidence, labels: list[int] | None, drawn: np.random.Generator, iterations: int
+    evidence: Overheard, labels: list[int] | None, drawn: np.random.Generator, iterations: int
 ) -> Rebuilt:
     """L-BFGS within the range of the samples."""
     size, samples = int(np.prod(evidence.shape)), evidence.shape[0]
@@ -153,7 +153,7 @@ def _descended(
     return Rebuilt(x, labels or [], float(found.fun))
 
 
-def _signed(evidence: Evidence, labels: list[int], drawn: np.random.Generator, iterations: int) -> Rebuilt:
+def _signed(evidence: Overheard, labels: list[int], drawn: np.random.Generator, iterations: int) -> Rebuilt:
     """Adam on the signs of the slope, with a falling rate, within the range of the samples."""
     begin = torch.from_numpy(drawn.uniform(evidence.low, evidence.high, evidence.shape))
     x, objective = begin.requires_grad_(), _of_labels(evidence.task, labels)
