@@ -61,13 +61,28 @@ ALLOWED = {
         *("run_settings", "round_clock", "task_parts"),
         "report",  # the page of a run that is done
     },
+    "audit": {
+        *(
+            "core",
+            "config",
+            "catalogues",
+            "spec",
+            "overrides",
+            "codecs",
+            "privacy",
+            "data",
+            "solver",
+            "parts",
+        ),
+        *("loop", "runs", "report"),
+    },
     "federation": {
         *("core", "engines", "loop", "round_clock", "runs", "run_settings", "spec", "catalogues", "data"),
     },
     "terminal": {"data", "report", "runs"},
     "study": {
         *("core", "config", "catalogues", "spec", "overrides", "metrics", "engines", "aggregators"),
-        *("selectors", "methods", "models", "data", "parts", "loop", "runs", "report", "terminal"),
+        *("selectors", "methods", "models", "data", "parts", "loop", "runs", "report", "terminal", "audit"),
     },
     "bench": {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),

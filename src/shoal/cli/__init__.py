@@ -16,6 +16,7 @@ import typer
 
 import shoal
 from shoal.cli.arena import arena
+from shoal.cli.audit import audit
 from shoal.cli.bench import bench
 from shoal.cli.demo import demo
 from shoal.cli.export import export
@@ -71,6 +72,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {  # shown below the help
         "shoal compare fedavg scaffold --grid local.lr=0.01,0.1 --out table.tex",
     ),
     arena: ("shoal arena --defences fedavg,krum,median --attacks sign_flip,min_max",),
+    audit: ("shoal audit --uploads fedavg,genefl:gamma=6",),
     reproduce: ("shoal reproduce list", "shoal reproduce fedqp-table1 --scale quick"),
     partition: ("shoal partition examples/demo.toml --out who-holds-what.png",),
     report: ("shoal report runs/first --out first.html", "shoal report runs/compared --out table.csv"),

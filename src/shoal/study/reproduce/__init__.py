@@ -15,6 +15,7 @@ from shoal.study.reproduce import (
     fsi_digits,
     fsi_houses,
     genefl,
+    genefl_figure4,
     genefl_traffic,
     situa,
 )
@@ -41,6 +42,7 @@ FUNCTIONS: dict[str, tuple[Analyse, Measure]] = {
     "dsvd-ablation": (dsvd.ablation, dsvd.robustness),
     **{f"genefl-table{number}": (plain, genefl.client_curve) for number in range(1, 8)},
     "genefl-figure3": (genefl.figure3, genefl.client_curve),
+    "genefl-figure4": (genefl_figure4.figure4, genefl_figure4.reconstructions_of),
     "genefl-figure5": (genefl.figure5, genefl.client_curve),
     "genefl-figure6": (genefl.figure6, genefl.client_curve),
     "genefl-newcomers": (genefl.newcomers, genefl.starts_of),
