@@ -15,7 +15,8 @@ from shoal.core.key import Key
 from shoal.core.method import Method, overridden
 from shoal.core.training import solver_of
 from shoal.runs.build import Setup
-from shoal.runs.result import Result, one_thread
+from shoal.runs.result import Result
+from shoal.runs.runner import one_thread
 from shoal.solver.sgd import Sgd
 
 

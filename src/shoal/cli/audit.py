@@ -125,7 +125,7 @@ def _write(
         "Model": chosen.task.model,
         "Victims": f"{options.images} with {options.samples} sample{'s' * (options.samples > 1)} each",
         "Local steps": str(options.steps),
-        "Attacker": f"{options.iterations} iterations, {options.restarts} start{'s' * (options.restarts > 1)}",
+        "Attacker": f"starts {options.restarts} times, {options.iterations} iterations each",
     }
     flat = [flatten(to_table(case.spec)) for case in cases]
     differing = set(varying(flat))
