@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test lint wheel lists lock clean
+.PHONY: demo test chaos fuzz lint wheel lists lock clean
 
 demo: .venv/ready
 	$(BIN)/shoal compare fedavg fedprox:mu=0.1 --spec examples/demo.toml --seeds 0 --out runs/demo
@@ -12,6 +12,15 @@ demo: .venv/ready
 
 test: lint wheel
 	$(BIN)/python -m pytest -n 2
+
+# runs that are killed at random and at every operation on the disk, in a quarter of an hour
+chaos: .venv/ready
+	$(BIN)/python tests/chaos/run.py
+
+# mutated inputs for every reader of what comes from outside, TIME seconds each
+TIME ?= 600
+fuzz: .venv/ready
+	$(BIN)/python tests/fuzz/run.py --time $(TIME)
 
 lint: .venv/ready
 	$(BIN)/ruff check .
