@@ -50,7 +50,9 @@ class Checkpoint:
     """How often a checkpoint is saved."""
 
     every: int = 1  # rounds; 0: never
-    every_seconds: float | None = None  # at least; by default so many that saving takes 5 % of the time
+    every_seconds: float | None = (
+        None  # at least; by default so many that saving takes less than 5 % of the time
+    )
 
     def __post_init__(self) -> None:
         if self.every < 0:

@@ -106,7 +106,9 @@ def main() -> None:
         complain(told)
         sys.exit(2)
     except OSError as error:
-        complain(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}")
+        if error.filename is None:  # files have names, stdout has none
+            sys.exit(_unwritten(error))
+        complain(f"{error.filename} cannot be used: {error.strerror}")
         sys.exit(2)
     except KeyboardInterrupt:
         complain("stopped")
@@ -122,14 +124,16 @@ def _ended(ended: SystemExit) -> int | str | None:
         sys.stdout.flush()
     except OSError as error:
         problem = error
-    if isinstance(problem, BrokenPipeError):  # the reader, such as `head`, has seen enough
-        discard_stdout()
+    return _unwritten(problem) if isinstance(problem, OSError) else code
+
+
+def _unwritten(problem: OSError) -> int:
+    """The exit code where stdout is closed or full."""
+    discard_stdout()
+    if isinstance(problem, BrokenPipeError):  # its reader, such as `head`, has seen enough
         return PIPE_CLOSED
-    if isinstance(problem, OSError):
-        discard_stdout()
-        complain(f"the output cannot be written: {problem.strerror}")
-        return 2
-    return code
+    complain(f"the output cannot be written: {problem.strerror or problem}")
+    return 2
 
 
 def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
