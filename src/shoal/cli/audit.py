@@ -121,7 +121,7 @@ def _write(
         "Model": chosen.task.model,
         "Victims": f"{options.images} with {options.samples} sample{'s' * (options.samples > 1)} each",
         "Local steps": str(options.steps),
-        "Attacker": f"{options.restarts} start{'s' * (options.restarts > 1)}, {options.iterations} iterations",
+        "Starts": f"{options.restarts}, of {options.iterations} iterations",
     }
     flat = [flatten(to_table(case.spec)) for case in cases]
     differing = set(varying(flat))
