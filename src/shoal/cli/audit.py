@@ -125,7 +125,7 @@ def _write(
         "Model": chosen.task.model,
         "Victims": f"{options.images} with {options.samples} sample{'s' * (options.samples > 1)} each",
         "Local steps": str(options.steps),
-        "Attacker": f"starts {options.restarts} times, {options.iterations} iterations each",
+        "Starts": f"{options.restarts}, of {options.iterations} iterations",
     }
     flat = [flatten(to_table(case.spec)) for case in cases]
     differing = set(varying(flat))
