@@ -8,6 +8,7 @@ from shoal.attacks.drift import Drift
 from shoal.attacks.false_scores import FalseScores
 from shoal.attacks.fang import Fang
 from shoal.attacks.free_rider import FreeRider
+from shoal.attacks.garbage import Garbage
 from shoal.attacks.gaussian import Gaussian
 from shoal.attacks.ipm import Ipm
 from shoal.attacks.label_flip import LabelFlip
@@ -41,4 +42,5 @@ ATTACKS: dict[str, type[Attack]] = {
     "defect": Defect,
     "dead_relu": DeadRelu,
     "false_scores": FalseScores,
+    "garbage": Garbage,
 }
