@@ -19,6 +19,7 @@ from shoal.attacks.same_value import SameValue
 from shoal.attacks.scale import Scale
 from shoal.attacks.scaled_backdoor import ScaledBackdoor
 from shoal.attacks.sign_flip import SignFlip
+from shoal.attacks.stealth import Stealth
 from shoal.attacks.sybils import Sybils
 from shoal.core.attack import Attack
 
@@ -42,5 +43,6 @@ ATTACKS: dict[str, type[Attack]] = {
     "defect": Defect,
     "dead_relu": DeadRelu,
     "false_scores": FalseScores,
+    "stealth": Stealth,
     "garbage": Garbage,
 }
