@@ -37,7 +37,7 @@ ALLOWED = {
     "codecs": {"core", "kernels", "parts"},
     "arrivals": {"core"},
     "devices": {"core"},
-    "attacks": {"core"},
+    "attacks": {"core", "aggregators"},  # one attack runs a rule beforehand
     "privacy": {"core"},
     "models": {"core"},
     "data": {"core", "kernels"},
