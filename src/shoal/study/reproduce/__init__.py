@@ -21,7 +21,7 @@ from shoal.study.reproduce import (
 )
 from shoal.study.reproduce.experiment import Experiment
 from shoal.study.reproduce.grid import Measure
-from shoal.study.reproduce.table_experiment import Analyse, experiment, plain
+from shoal.study.reproduce.table_experiment import Analyse, experiment, plain, summary_and_curve
 
 TABLES = Path(__file__).parent / "tables"
 
@@ -31,6 +31,8 @@ FUNCTIONS: dict[str, tuple[Analyse, Measure]] = {
     "fsi-figure7": (fsi_houses.figure7, fsi_houses.error_of),
     "fsi-figure8": (fsi_houses.figure8, fsi_houses.error_of),
     "fsi-digits": (fsi_digits.digits, fsi_digits.confusion_of),
+    "fsi-one-class": (plain, summary_and_curve),
+    "fsi-features": (plain, summary_and_curve),
     "fedqp-table1": (fedqp.rank, fedqp.accuracy_curve),
     "fedqp-table2": (fedqp.rank, fedqp.accuracy_curve),
     "fedqp-figure3": (fedqp.figure3, fedqp.accuracy_curve),
