@@ -176,7 +176,7 @@ class Exchange:
         job = ClientJob(
             slot, self._shared, client, self._work.verb, self._work.round, self._work.leg, setting, key, data
         )
-        if not worker.assigned:
+        if not self._unanswered(worker):
             worker.since = time.monotonic()
         worker.assigned[slot] = position
         try:
@@ -187,9 +187,10 @@ class Exchange:
     def _collect(self) -> None:
         """Wait until at least one worker answers, dies, or has taken too long."""
         pipes = {worker.pipe: worker for worker in self._pool.workers if worker.assigned}
-        ready = wait(list(pipes), self._patience(list(pipes.values())))
+        busy = [worker for worker in pipes.values() if self._unanswered(worker)]
+        ready = wait(list(pipes), self._patience(busy))
         if not ready:
-            self._end_the_silent(list(pipes.values()))
+            self._end_the_silent(busy)
         for pipe in ready:
             worker = pipes[pipe]  # type: ignore[index]
             try:
@@ -202,6 +203,10 @@ class Exchange:
             worker.since = time.monotonic()
             self._pool.largest = max(self._pool.largest, done.length)
             self._arrived[worker.assigned[done.slot]] = (worker, done)
+
+    def _unanswered(self, worker: Worker) -> list[int]:
+        """The positions of a worker's clients that it has not answered yet."""
+        return [position for position in worker.assigned.values() if position not in self._arrived]
 
     def _patience(self, busy: Sequence[Worker]) -> float | None:
         """How long to wait for the next sign of a worker; None: for ever."""
@@ -220,7 +225,7 @@ class Exchange:
 
     def _retry(self, worker: Worker) -> None:
         """Replace a dead worker and run its clients again, unless one of them was lost before."""
-        lost = [position for position in worker.assigned.values() if position not in self._arrived]
+        lost = self._unanswered(worker)
         self._pool.replace(worker)
         for position in reversed(lost):
             self._waiting.appendleft(position)
