@@ -5,11 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from federation.sites_in_memory import MemoryPost, federated, sites
 
 import shoal
+from shoal.core.serialization import from_bytes
+from shoal.data.own import csv as simulated_csv
 from shoal.federation.explain import explained
 from shoal.federation.letters import Answer, read_job, write_answer
+from shoal.federation.own_files import load_own, own_source, read_agreement
 from shoal.federation.site_client import SiteInvitation, join
 from shoal.federation.site_data import expected_of
 from shoal.spec import from_table
@@ -238,6 +242,46 @@ def test_garbage_from_a_site_is_refused(tmp_path, tables):
         2: "it answers as site 0",
     }
     assert not second["rejected"]
+
+
+# ---- files of the kinds that a spec can name
+
+
+def csv_table(**more):
+    task = {"dataset": "csv", "path": "*.csv", "label": "diagnosis", "model": "linear"}
+    return {k: v for k, v in own_table(**more).items() if k != "sites"} | {"task": task}
+
+
+def test_sites_agree_on_an_encoding_without_showing_a_row(tmp_path, tables):
+    post = federated(from_table(csv_table(rounds=2)), tmp_path / "f", tables)
+    verbs = [read_job(letter.job).verb for letter in post.letters]
+    assert verbs[:6] == ["survey"] * 3 + ["describe"] * 3
+    agreed = read_agreement(from_bytes((tmp_path / "f" / "run" / "agreement").read_bytes()))
+    assert agreed.classes == ("ill", "well")
+    assert tuple(agreed.numbers) == COLUMNS
+    together = simulated_csv(path=str(tmp_path / "*.csv"), label="diagnosis")
+    data = [load_own(own_source(from_table(csv_table()).task, "", path), agreed) for path in tables]
+    x = torch.cat([one.x_train for one in data])
+    assert torch.equal(x, together.x_train)  # as in a simulation that has all files
+    assert x.mean(0).abs().max() < 1e-6
+    assert [record["cohort"] for record in rounds(tmp_path / "f")] == [[2, 1, 0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: write_table(path, 40, columns=("height", "age")), "weight"),
+        (lambda path: str(path), "cannot be read"),
+    ],
+)
+def test_a_site_whose_file_does_not_fit_is_named_and_the_others_agree(tmp_path, tables, make, reason):
+    lines = []
+    (tmp_path / "other").mkdir()
+    odd = make(tmp_path / "other" / "bad.csv")
+    federated(from_table(csv_table(rounds=1)), tmp_path / "f", [*tables[:2], odd], lines=lines)
+    (said,) = [line for line in lines if line.startswith("site2 is refused")]
+    assert reason in said
+    assert rounds(tmp_path / "f")[0]["cohort"] == [1, 0]
 
 
 def test_explain_names_all_that_leaves_a_site(tmp_path, tables):

@@ -141,7 +141,9 @@ def client(
 
 
 def _explain(spec: Path, source: str, directory: Path, client: int) -> None:
+    from shoal.data.sites import agree
     from shoal.federation.explain import explained
+    from shoal.federation.own_files import asks_agreement, own_source
     from shoal.federation.site_client import SiteInvitation, join
     from shoal.federation.site_data import expected_of
     from shoal.runs.runner import one_thread
@@ -150,7 +152,11 @@ def _explain(spec: Path, source: str, directory: Path, client: int) -> None:
 
     chosen = load_spec(spec)
     with one_thread():
-        invitation = SiteInvitation(chosen, expected_of(chosen), frozenset())
+        agreed = None
+        if asks_agreement(chosen):  # as if there were no other site
+            own = own_source(chosen.task, "this site", source)
+            agreed = agree([own.summary()], own.options)
+        invitation = SiteInvitation(chosen, expected_of(chosen, agreed), frozenset())
         joined = join("", invitation, client, source, directory)
         rows = [list(line) for line in explained(chosen, joined, client)]
     show_table("What leaves this site; nothing has been sent", ["when", "what", "size"], rows)

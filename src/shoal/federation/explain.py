@@ -14,6 +14,7 @@ from shoal.core.flat import NAMED
 from shoal.core.key import Key
 from shoal.core.outbox import Outbox
 from shoal.core.types import Cohort, Context, Moment, Tree
+from shoal.federation.own_files import asks_agreement, read_agreement
 from shoal.federation.site_client import Joined, evaluated, sent_model
 from shoal.spec import Spec
 
@@ -29,6 +30,13 @@ class Leaves(NamedTuple):
 def explained(spec: Spec, joined: Joined, client: int) -> Iterator[Leaves]:
     """Everything that leaves the site during a run; the numbers are those of a trial on its own data."""
     yield Leaves("on joining", "number of training samples", str(joined.samples))
+    if asks_agreement(spec):
+        agreed = read_agreement(joined.expected.agreement)
+        for name in agreed.numbers:
+            yield Leaves("before joining", f"{name}: number, sum and squares of its values", "3 numbers")
+        for name, texts in agreed.categories.items():
+            yield Leaves("before joining", f"{name}: its texts", ", ".join(texts))
+        yield Leaves("before joining", "classes", ", ".join(agreed.classes) or "none")
     yield Leaves("on joining", "version of torch, type of processor", "text")
     side, key = joined.side, Key.from_seed(0)
     cohort = Cohort((client,), {}, 1)

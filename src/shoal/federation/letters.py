@@ -13,13 +13,13 @@ from shoal.core.key import Key
 from shoal.core.serialization import from_bytes, to_bytes
 from shoal.core.types import Version
 
-DESCRIBE = "describe"
+SURVEY, DESCRIBE = "survey", "describe"  # what a site holds, and that it takes part
 
 
 class SiteJob(NamedTuple):
     """What a site is asked to do."""
 
-    verb: str  # of an exchange, or `describe`
+    verb: str  # of an exchange, or one of the two above
     run: str  # a name that no other run has: memories belong to one run
     round: int = 0
     leg: int = 0

@@ -57,11 +57,23 @@ class Roster:
                 self.log(f"{site.name} has left")
                 site.state, site.doing, site.node = "not here", "", None
         known = {site.node for site in self.sites.values()}
-        new = [node for node in sorted(connected - known) if self.nodes is None or node in self.nodes]
+        new = [node for node in sorted(connected - known) if self.knows(node)]
         if new:
             self._describe(new)
         self.write()
         return tuple(sorted(site.id for site in self.sites.values() if site.state == "ready"))
+
+    def knows(self, node: int) -> bool:
+        """Whether a node may be that of a site."""
+        return self.nodes is None or node in self.nodes
+
+    def site_of(self, node: int, answer: Answer | None) -> SiteState | None:
+        """The site of a node: by its key, or without keys by what it says."""
+        number = self.nodes[node] if self.nodes is not None else None if answer is None else answer.site
+        if number not in self.sites:
+            self.log(f"a node that says it is site {number} is not on the list; it is ignored")
+            return None
+        return self.sites[number]
 
     def wait(self, seconds: float, least: int, wanted: Sequence[int]) -> None:
         """Wait until the wanted sites are ready; after that time, until at least so many are."""
@@ -84,13 +96,11 @@ class Roster:
         self.write()
         found = collect(self.post, [Letter(node, job, self.invitation) for node in nodes], DESCRIPTION)
         for node, (answer, profile, error) in zip(nodes, found, strict=True):
-            number = self.nodes[node] if self.nodes is not None else None if answer is None else answer.site
-            if number not in self.sites:
-                self.log(f"a node that says it is site {number} is not on the list; it is ignored")
-                continue
-            self._told(self.sites[number], node, answer, error)
-            declined = "" if answer is None else str(answer.told.get("declined", ""))
-            self.sites[number].profile = (self.round, profile, declined)
+            site = self.site_of(node, answer)
+            if site is not None:
+                self._told(site, node, answer, error)
+                declined = "" if answer is None else str(answer.told.get("declined", ""))
+                site.profile = (self.round, profile, declined)
 
     def _told(self, site: SiteState, node: int, answer: Answer | None, error: str) -> None:
         """Take in how a site describes itself."""
@@ -145,13 +155,15 @@ def collect(
         else:
             waiting[number] = position
     answered = 0
-    while waiting and answered < (enough or len(letters)) and time.monotonic() - began < seconds:
+    while waiting and answered < (enough or len(letters)):
         for returned in post.receive(list(waiting)):
             position = waiting.pop(returned.number)
             found[position] = _opened(returned.answer, returned.packet, returned.error)
             answered += not found[position][2]
             seen(position, found[position])
             pause = POLL
+        if time.monotonic() - began >= seconds:  # what is there by then counts
+            break
         if waiting:
             time.sleep(pause)
             pause = min(1.2 * pause, SLOW_POLL)

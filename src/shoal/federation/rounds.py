@@ -18,8 +18,10 @@ from shoal.core.data import Batching, Block, Data, Shards
 from shoal.core.errors import SpecError, StageError
 from shoal.core.key import Key
 from shoal.engines.local import Elsewhere, LocalEngine
+from shoal.federation.agreement import settled
 from shoal.federation.exchange import SiteExchange
 from shoal.federation.letters import Post
+from shoal.federation.own_files import asks_agreement
 from shoal.federation.roster import Roster, SiteState
 from shoal.federation.site_client import SiteInvitation, invitation_packet, run_name
 from shoal.federation.site_data import Expected, expected_of
@@ -33,6 +35,7 @@ from shoal.runs.files import write_whole
 from shoal.runs.runner import environment, one_thread, play
 from shoal.spec import Spec, dump_spec
 
+AGREEMENT = "agreement"  # in the run's directory: how all sites encode their samples
 RUN = "federation.json"  # in the run's directory: the name of the run
 
 
@@ -92,17 +95,19 @@ def run_rounds(
     spec = replace(spec, checkpoint=Checkpoint(1, 0.0))  # after every round: sites keep memories back to it
     directory.lock()
     with one_thread(), contextlib.closing(directory):
-        expected, attackers = expected_of(spec), _attackers(spec)
         text = dump_spec(spec)
-        name = run_name(text, _token(directory))
-        packet = invitation_packet(text, SiteInvitation(spec, expected, attackers))
         sites = {number: SiteState(site, number) for site, number in plan.sites}
-        roster = Roster(post, name, packet, sites, plan.nodes, status, log=log)
+        roster = Roster(post, run_name(text, _token(directory)), b"", sites, plan.nodes, status, log=log)
         roster.status = {"phase": "waiting for sites", "round": 0, "rounds": spec.rounds, "last": None}
         saved = directory.load_checkpoint()
         roster.status["round"] = roster.round = len(saved.records)
         key = spec.seeds.key("order", spec.seed)
         roster.profile_key = lambda round: key.fold("round", round).fold("admit")
+        agreed = None
+        if asks_agreement(spec) and not plan.simulated:
+            agreed = settled(roster, spec, text, directory.path / AGREEMENT, plan.wait)
+        expected = expected_of(spec, agreed)
+        roster.invitation = invitation_packet(text, SiteInvitation(spec, expected, _attackers(spec)))
         roster.wait(plan.wait, spec.faults.min_replies, list(sites))
         setup = _simulated(spec, roster) if plan.simulated else _real(spec, expected, roster)
         progress = saved.progress or start(setup.federation)

@@ -21,7 +21,8 @@ from shoal.core.key import Key
 from shoal.core.privacy import Privacy
 from shoal.core.serialization import from_bytes, to_bytes
 from shoal.core.types import Context, Reply, Version, Weights
-from shoal.federation.letters import DESCRIBE, Answer, SiteJob, job_key, read_job, write_answer
+from shoal.federation.letters import DESCRIBE, SURVEY, Answer, SiteJob, job_key, read_job, write_answer
+from shoal.federation.own_files import asks_agreement, own_source, summary_tree
 from shoal.federation.site_data import Expected, open_source
 from shoal.runs.build import client_side, make_task
 from shoal.runs.files import write_whole
@@ -53,6 +54,7 @@ class Joined:
 
     run: str
     side: ClientSide
+    expected: Expected
     samples: int
     evaluates: bool  # whether an update carries an evaluation of the model that was sent
 
@@ -70,6 +72,8 @@ class SiteClient:
         """The answer to a job, and its packet."""
         job = read_job(job_bytes)
         try:
+            if job.verb == SURVEY:
+                return self._surveyed(job, packet)
             return self._described(job, packet) if job.verb == DESCRIBE else self._visited(job, packet)
         except (SpecError, DeclinedError) as error:
             self._say(f"cannot serve the server's spec: {error}")
@@ -80,6 +84,17 @@ class SiteClient:
 
     def _written(self, job: SiteJob, **fields: Any) -> bytes:
         return write_answer(Answer(self._number, job.round, job.leg, **fields))
+
+    def _surveyed(self, job: SiteJob, packet: bytes) -> tuple[bytes, bytes]:
+        """What the other sites have to know of this one's columns."""
+        spec = from_table(tomllib.loads(from_bytes(packet)["spec"]))
+        if not asks_agreement(spec):
+            raise SpecError("the server asks for a summary of files, but its spec names a data set")
+        summary = own_source(spec.task, f"site {self._number}", self._source).summary()
+        self._say(
+            f"told the server of {len(summary.columns)} columns and {summary.train} samples for training"
+        )
+        return self._written(job), to_bytes(summary_tree(summary))
 
     def _described(self, job: SiteJob, packet: bytes) -> tuple[bytes, bytes]:
         """What the site says of itself; if it is asked for a profile, that is its packet."""
@@ -173,7 +188,7 @@ def join(run: str, invitation: SiteInvitation, number: int, source: str, folder:
     if spec.privacy is not None and source != "spec":
         side = replace(side, privacy=OwnNoise(spec.privacy, _secret(folder)))
     evaluates = source != "spec" and spec.evaluate.clients > 0
-    return Joined(run, replace(side, forgiving=True), samples, evaluates)
+    return Joined(run, replace(side, forgiving=True), expected, samples, evaluates)
 
 
 def sent_model(side: ClientSide, packet: Packet) -> Weights | None:

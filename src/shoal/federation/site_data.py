@@ -20,7 +20,10 @@ from shoal.catalogues import DATASET
 from shoal.core.client import ClientData
 from shoal.core.data import Dataset, Shards
 from shoal.core.errors import SpecError
+from shoal.core.types import Tree
 from shoal.data.client_data import Simulated
+from shoal.data.sites import Agreement
+from shoal.federation.own_files import agreement_tree, load_own, own_source, read_agreement
 from shoal.run_settings import Sites
 from shoal.runs.build import Samples, deal, load_dataset
 from shoal.spec import Spec, TaskSpec
@@ -41,15 +44,19 @@ class Expected(NamedTuple):
     label: str = ""  # its column
     labels: Sequence[str] = ()  # the classes by name; empty: they are numbers from 0
     min_samples: int = 1
+    agreement: Tree = None  # how all sites encode their samples, if their files are of a kind of the spec
 
     def samples(self) -> Samples:
         """What a model depends on."""
         return Samples(self.name, tuple(self.shape), getattr(torch, self.dtype), self.classes)
 
 
-def expected_of(spec: Spec) -> Expected:
-    """What the spec asks of a site: its table `[sites]`, or else the form of its data set."""
+def expected_of(spec: Spec, agreed: Agreement | None = None) -> Expected:
+    """What is asked of a site: what all agreed on, the spec's `[sites]`, or the form of its data set."""
     sites = spec.sites
+    if agreed is not None:
+        classes, tree = len(agreed.classes), agreement_tree(agreed)
+        return Expected(spec.task.dataset, agreed.shape, "float32", classes, agreement=tree)
     if sites is None or not sites.columns:
         found = Samples.of(load_dataset(spec.task))
         least = 1 if sites is None else sites.min_samples
@@ -75,7 +82,14 @@ def open_source(source: str, spec: Spec, expected: Expected, client: int) -> tup
         if client >= len(shards):
             raise SpecError(f"the spec's partition has {len(shards)} clients; there is no client {client}")
         return Simulated(dataset, shards, key), shards.count(client)
-    dataset = _opened(source, expected)
+    if expected.agreement is not None:
+        dataset = load_own(
+            own_source(spec.task, spec.task.dataset, source),
+            read_agreement(expected.agreement),
+            expected.min_samples,
+        )
+    else:
+        dataset = _opened(source, expected)
     _check(dataset, expected)
     count = len(dataset.y_train)
     return Simulated(dataset, OwnShards(client, count), key), count
