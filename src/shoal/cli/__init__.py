@@ -85,7 +85,8 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {  # shown below the help
 for command, examples in EXAMPLES.items():
     app.command(epilog="\n\n".join(["Examples:", *examples]))(command)
 for name, entry in LISTS.items():
-    app.command(name, help=f"List the {entry}s; with a NAME, its fields and defaults.")(lister(name))
+    more = f"List the {entry}s; `shoal {name} NAME` shows the fields and defaults of one."
+    app.command(name, help=more, context_settings={"allow_extra_args": True})(lister(name))
 
 
 def main() -> None:
