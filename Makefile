@@ -5,7 +5,7 @@ BIN := .venv/bin
 FEDERATION := .venv-federation
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-federation federation soak lint wheel lists lock clean
+.PHONY: demo test test-federation federation soak chaos fuzz lint wheel lists lock clean
 
 demo: .venv/ready
 	$(BIN)/shoal demo --out runs/demo
@@ -25,6 +25,15 @@ federation: .venv-federation/ready
 # 200 rounds in which sites and the server are killed; takes some hours
 soak: .venv-federation/ready
 	$(FEDERATION)/bin/python examples/federation/soak.py --out runs/soak
+
+# runs that are killed at random and at every operation on the disk, in a quarter of an hour
+chaos: .venv/ready
+	$(BIN)/python tests/chaos/run.py
+
+# mutated inputs for every reader of what comes from outside, TIME seconds each
+TIME ?= 600
+fuzz: .venv/ready
+	$(BIN)/python tests/fuzz/run.py --time $(TIME)
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -5,13 +5,13 @@ import sys
 
 import pytest
 import tomli_w
-from awkward_inputs import CSV, OWN_DATA, USUAL
+from awkward_inputs import AWKWARD, CSV, USUAL
 from toy import table
 
 from shoal import cli
 
 
-@pytest.mark.parametrize("case", OWN_DATA, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", AWKWARD, ids=lambda case: case.name)
 def test_it_works_or_says_why_not(case, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -31,3 +31,8 @@ def test_it_works_or_says_why_not(case, tmp_path, monkeypatch, capsys):
         assert case.said in captured.err
         assert len(captured.err.splitlines()) <= 2
         assert "Traceback" not in captured.err
+
+
+def test_there_are_a_hundred():
+    assert len(AWKWARD) >= 100
+    assert len({case.name for case in AWKWARD}) == len(AWKWARD)

@@ -15,6 +15,7 @@ import typer
 import shoal
 from shoal.arrivals import ARRIVALS
 from shoal.attacks import ATTACKS
+from shoal.audit import plan as audit
 from shoal.cli import app
 from shoal.codecs import CODECS
 from shoal.config import arguments
@@ -35,7 +36,7 @@ from shoal.study.reproduce.run_experiment import chosen
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(p.relative_to(ROOT) for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 EXAMPLES = sorted(p.relative_to(ROOT) for p in ROOT.glob("examples/*.toml"))
-FETCHED = {"heart_disease"}  # data sets whose examples need files that may not be there
+FETCHED = {"heart_disease", "fashion_mnist"}  # data sets whose examples need files that may not be there
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands
 
 
@@ -139,6 +140,10 @@ def test_commands_exist_and_their_specs_resolve(words, tmp_path):
         table = table if given.get("spec") else arena.QUICK
         for some in ((defences, attacks[:1]), (defences[:1], attacks)):  # every name once
             assert arena.plan(*some, table, given["settings"] or [], [0])
+    elif name == "audit":
+        uploads = audit.names(given["uploads"])
+        table = table if given.get("spec") else audit.QUICK
+        assert audit.plan(uploads, table, given["settings"] or [], audit.Options(given["images"]))
     elif name == "reproduce" and given["name"]:
         assert chosen(given["name"], given["scale"], EXPERIMENTS)
     elif name in ("run", "partition"):

@@ -33,23 +33,23 @@ from shoal.server import SERVERS
 from shoal.server.optimizer import ServerOptimizer
 from shoal.terms import TERMS
 
-METHOD = Catalogue("method", METHODS)
+METHOD = Catalogue("method", METHODS, protocol=(Method, Recipe))
 DATASET = Catalogue("data set", DATASETS)
 MODEL = Catalogue("model", MODELS)
 CATALOGUES: dict[Any, Catalogue] = {
     Method: METHOD,
     Recipe: METHOD,
-    Partition: Catalogue("partition", PARTITIONS, tag="kind"),
-    Selector: Catalogue("selector", SELECTORS),
-    Codec: Catalogue("codec", CODECS, implied=IMPLIED),
-    Attack: Catalogue("attack", ATTACKS),
-    Privacy: Catalogue("privacy", PRIVACY),
-    Arrivals: Catalogue("kind of arrivals", ARRIVALS),
-    Devices: Catalogue("kind of devices", DEVICES),
-    Term: Catalogue("term", TERMS),
-    LayerChoice: Catalogue("choice of layers", LAYER_CHOICES),
-    Aggregator: Catalogue("aggregator", AGGREGATORS),
-    ServerOptimizer: Catalogue("server optimizer", SERVERS),
+    Partition: Catalogue("partition", PARTITIONS, tag="kind", protocol=Partition),
+    Selector: Catalogue("selector", SELECTORS, protocol=Selector),
+    Codec: Catalogue("codec", CODECS, implied=IMPLIED, protocol=Codec),
+    Attack: Catalogue("attack", ATTACKS, protocol=Attack),
+    Privacy: Catalogue("privacy", PRIVACY, protocol=Privacy),
+    Arrivals: Catalogue("kind of arrivals", ARRIVALS, protocol=Arrivals),
+    Devices: Catalogue("kind of devices", DEVICES, protocol=Devices),
+    Term: Catalogue("term", TERMS, protocol=Term),
+    LayerChoice: Catalogue("choice of layers", LAYER_CHOICES, protocol=LayerChoice),
+    Aggregator: Catalogue("aggregator", AGGREGATORS, protocol=Aggregator),
+    ServerOptimizer: Catalogue("server optimizer", SERVERS, protocol=ServerOptimizer),
 }
 
 LISTS: dict[str, Catalogue] = {  # the catalogues that the command line lists, by command

@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import importlib
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
@@ -19,6 +20,9 @@ from shoal.core.errors import SpecError
 
 MISSING = inspect.Parameter.empty
 Table = dict[str, Any]
+
+LARGEST_INTEGER = 2**63  # of a table; it must be smaller
+LONGEST_SHOWN = 80  # characters of a value in an error message
 
 
 class Argument(NamedTuple):
@@ -35,6 +39,7 @@ class Catalogue(NamedTuple):
     entries: Mapping[str, Callable[..., Any]]
     tag: str = "name"
     implied: Mapping[str, str] = {}  # fields that say which part is meant, without its name
+    protocol: type | tuple[type, ...] | None = None  # what its entries derive from; None: they are functions
 
     def named(self, table: Table) -> Table:
         """The table with the name that its fields imply, if it has none."""
@@ -67,7 +72,7 @@ def read(
     """The object that a table describes. `given` are arguments that are not in the table."""
     known = {name: a for name, a in arguments(constructor).items() if name not in given}
     if not isinstance(table, dict):
-        raise SpecError(f"{path} must be a table, got {table!r}")
+        raise SpecError(f"{path} must be a table, got {shown(table)}")
     for name in table:
         if name not in known:
             raise unknown(f"{path}.{name}", name, known, "key", prefix=f"{path}.")
@@ -86,24 +91,35 @@ def read(
 def choose(catalogue: Catalogue, name: Any, path: str) -> Callable[..., Any]:
     """The catalogue entry with that name, or the object that `package.module:object` refers to."""
     if not isinstance(name, str):
-        raise SpecError(f"{path} must be the name of a {catalogue.kind}, got {name!r}")
+        raise SpecError(f"{path} must be the name of a {catalogue.kind}, got {shown(name)}")
     if name in catalogue.entries:
         return catalogue.entries[name]
     if ":" in name:
-        return _imported(name, path)
+        return _imported(name, path, catalogue)
     raise unknown(name, name, catalogue.entries, catalogue.kind)
 
 
-def _imported(name: str, path: str) -> Callable[..., Any]:
+def _imported(name: str, path: str, catalogue: Catalogue) -> Callable[..., Any]:
+    """The object with that name. It is of the right kind, and nothing but its module has run."""
     module, _, attribute = name.partition(":")
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise SpecError(f"{path} = {name!r} is a part of Python, not a {catalogue.kind}")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may do anything while it is imported, and even exit
+        reason = str(error) if isinstance(error, ImportError | AttributeError) else repr(error)
         raise SpecError(
-            f"{path} = {name!r} cannot be imported ({error}); it must be package.module:object"
+            f"{path} = {name!r} cannot be imported ({reason}); it must be package.module:object"
         ) from None
-    if not callable(found):
-        raise SpecError(f"{path} = {name!r} is a {type(found).__name__}; it must be a function or a class")
+    if catalogue.protocol is None:
+        right, wanted = isinstance(found, types.FunctionType | type), "a function or a class"
+    else:
+        right = isinstance(found, type) and issubclass(found, catalogue.protocol)
+        wanted = f"a class of the kind {catalogue.kind}"
+    if not right:
+        raise SpecError(f"{path} = {name!r} is a {type(found).__name__}; it must be {wanted}")
     return typing.cast(Callable[..., Any], found)
 
 
@@ -144,28 +160,42 @@ def convert(value: Any, wanted: Any, path: str, catalogues: Mapping[Any, Catalog
         known = [word for literal in words for word in typing.get_args(literal)]
         if isinstance(value, str) and known:  # a number, or one of a few words
             if value not in known:
-                raise SpecError(f"{path} must be {_spoken(inner)} or {' or '.join(known)}; got {value!r}")
+                raise SpecError(
+                    f"{path} must be {_spoken(inner)} or {' or '.join(known)}; got {shown(value)}"
+                )
             return value
         return convert(value, inner, path, catalogues)
     if origin is Literal:
         if value not in options or isinstance(value, bool):
-            raise SpecError(f"{path} must be one of {', '.join(map(str, options))}; got {value!r}")
+            raise SpecError(f"{path} must be one of {', '.join(map(str, options))}; got {shown(value)}")
         return value
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise SpecError(f"{path} must be a list, got {value!r}")
+            raise SpecError(f"{path} must be a list, got {shown(value)}")
         return tuple(convert(v, options[0], f"{path}[{i}]", catalogues) for i, v in enumerate(value))
     if wanted in catalogues and not isinstance(value, wanted):
         return part(catalogues[wanted], value, path, catalogues)
     if dataclasses.is_dataclass(wanted) and isinstance(wanted, type) and isinstance(value, dict):
         return read(wanted, value, path, catalogues)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) >= LARGEST_INTEGER:
+            raise SpecError(
+                f"{path} must be below 2^63, or written as 1e19; it has {value.bit_length()} bits"
+            )
         return float(value)
     if value != value:
         raise SpecError(f"{path} must be a number, got nan")
+    if isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
+        raise SpecError(f"{path} must be below 2^63, got a number of {value.bit_length()} bits")
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        raise SpecError(f"{path} must be {_spoken(wanted)}, got {value!r}")
+        raise SpecError(f"{path} must be {_spoken(wanted)}, got {shown(value)}")
     return value
+
+
+def shown(value: Any) -> str:
+    """A value in an error message, shortened."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
 
 def _spoken(wanted: type) -> str:

@@ -22,6 +22,7 @@ from shoal.core.task import Task
 from shoal.core.tree import all_finite
 from shoal.core.types import Acc, Cohort, Metrics, Moment, Report, State, Version
 from shoal.round_clock import ALWAYS, Deadline, RoundClock
+from shoal.round_faults import ALL_WELL, FaultRates
 from shoal.round_stats import Tally
 
 
@@ -38,6 +39,7 @@ class Federation:
     remembers: bool  # whether clients have a memory
     min_replies: int = 1  # with fewer replies, an exchange counts as if it had none
     deadline: Deadline = ALWAYS  # until when replies count
+    faults: FaultRates = ALL_WELL  # what goes wrong between server and clients
 
 
 class Progress(NamedTuple):
@@ -131,8 +133,8 @@ class RoundWalk:
 
     @property
     def complete(self) -> bool:
-        """Whether all replies so far were accepted."""
-        return not self._tally.rejected
+        """Whether all replies so far were accepted, and those to come will arrive."""
+        return not self._tally.rejected and not self._federation.faults.active
 
     def step(self) -> None:
         """Run the next leg."""
@@ -169,7 +171,8 @@ def _leg(
     work = Work("update", moment.round, moment.leg, progress.accepted)
     accepted, selector = dict(progress.accepted), progress.selector
     tally.next_leg(cohort)
-    for delivery in tally.clock.timed(engine.exchange(work, cohort, message, key), len(cohort.ids)):
+    arriving = federation.faults.strike(engine.exchange(work, cohort, message, key), key.fold("faults"))
+    for delivery in tally.clock.timed(arriving, len(cohort.ids)):
         for usable in tally.take(delivery, gate):
             with stage("fold", usable.clients[0], moment.round):
                 acc = _fold(method, acc, usable)
@@ -227,9 +230,10 @@ def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -
     work = Work("profile", progress.round, 0, progress.accepted)
     cohort = Cohort(tuple(new), {}, len(progress.known) + len(new))
     gate = Gate(method, federation.task, dict.fromkeys(new, 0), work.version)
+    arriving = federation.faults.strike(engine.exchange(work, cohort, (), key), key.fold("faults"))
     answers = {
         usable.clients[0]: usable.reply.payload
-        for delivery in engine.exchange(work, cohort, (), key)
+        for delivery in arriving
         for usable in tally.take_profile(delivery, gate)
         if usable.reply is not None
     }

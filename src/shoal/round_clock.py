@@ -102,11 +102,11 @@ class RoundClock:
     def _first(self, waiting: Sequence[Delivery], needed: int) -> Iterator[Delivery]:
         """Of clients that work side by side, those that reply first."""
         ends = [self._start(d.clients[0]) + d.spent[0].total if d.spent else 0.0 for d in waiting]
-        order = sorted(range(len(waiting)), key=lambda i: (ends[i], waiting[i].clients[0]))
-        first = set(order[:needed])
+        replies = [i for i, d in enumerate(waiting) if not d.reason]
+        first = set(sorted(replies, key=lambda i: (ends[i], waiting[i].clients[0]))[:needed])
         for i, single in enumerate(waiting):
             late = "" if i in first or not single.spent else surplus(needed)
-            yield self._judged(single, late)
+            yield self._judged(single, single.reason or late)
 
     def _judged(self, single: Delivery, late: str = "") -> Delivery:
         """One client's delivery, with the reason if it is too late."""

@@ -9,6 +9,7 @@ from typing import Literal
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.metrics import MetricName
+from shoal.round_faults import DropoutStage, FaultRates
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ class Checkpoint:
     """How often a checkpoint is saved."""
 
     every: int = 1  # rounds; 0: never
-    every_seconds: float | None = None  # at least; by default so many that saving takes 5 % of the time
+    every_seconds: float | None = (
+        None  # at least; by default so many that saving takes less than 5 % of the time
+    )
 
     def __post_init__(self) -> None:
         if self.every < 0:
@@ -66,6 +69,10 @@ class Faults:
     min_replies: int = 1  # with fewer replies, an exchange counts as if it had none
     deadline: float | None = None  # seconds of a round; who replies later is refused
     over_select: float = 1.0  # so many times the clients needed are asked, and the first replies count
+    dropout: float = 0.0  # the probability that a client drops out, in each exchange
+    dropout_stage: DropoutStage = "any"  # how far such a client gets
+    late: float = 0.0  # the probability that a reply comes too late
+    corrupt: float = 0.0  # the probability that a reply arrives damaged
 
     def __post_init__(self) -> None:
         if self.deadline is not None and not self.deadline > 0:
@@ -76,6 +83,14 @@ class Faults:
             )
         if self.min_replies < 1:
             raise SpecError(f"min_replies must be at least 1, got {self.min_replies}")
+        for name, rate in (("dropout", self.dropout), ("late", self.late), ("corrupt", self.corrupt)):
+            if not 0 <= rate <= 1:
+                raise SpecError(f"{name} must be a probability in [0, 1], got {rate:g}")
+
+    @property
+    def rates(self) -> FaultRates:
+        """How probable faults between server and clients are."""
+        return FaultRates(self.dropout, self.dropout_stage, self.late, self.corrupt)
 
 
 @dataclass(frozen=True)
@@ -125,9 +140,12 @@ class EngineSpec:
     exact: bool = False  # accepted, but without effect: all modes give the same bits
     device: str = "cpu"
     address: str = ""  # of a Ray cluster; "auto": one that runs here; empty: start one on this machine
+    timeout: float = 3600.0  # seconds for one client, after which a worker process that hangs is replaced
 
     def __post_init__(self) -> None:
         if self.address and self.name != "ray":
             raise SpecError(f"address = {self.address!r} is for engine ray, not {self.name}; leave it out")
+        if not self.timeout > 0:
+            raise SpecError(f"timeout must be above 0 seconds, got {self.timeout:g}")
         if self.workers < 0:
             raise SpecError(f"workers must be at least 0, got {self.workers}; 0 uses all processors")

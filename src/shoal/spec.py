@@ -56,6 +56,9 @@ PARTS = {
     "devices": Devices,
 }
 _OBJECTS = ("dataset", "model")  # fields of [task] that may be objects
+LONGEST_SPEC = 2**20  # bytes
+DEEPEST_SPEC = 20  # levels of tables and lists
+MOST_ROUNDS = 10_000_000  # a record of so many takes some gigabytes
 TAGS = {name: CATALOGUES[protocol].tag for name, protocol in PARTS.items()}
 
 
@@ -123,6 +126,8 @@ class Spec:
             raise SpecError(f"seed must be at least 0, got {self.seed}")
         if self.rounds < 1:
             raise SpecError(f"rounds must be at least 1, got {self.rounds}")
+        if self.rounds > MOST_ROUNDS:
+            raise SpecError(f"rounds must be at most {MOST_ROUNDS:,}, got {self.rounds:,}")
 
     @property
     def method_name(self) -> str:
@@ -248,13 +253,35 @@ def _task(table: Any) -> TaskSpec:
 def load_table(path: Path) -> Table:
     """A spec file as plain tables."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > LONGEST_SPEC:
+            raise SpecError(f"{path} has more than {LONGEST_SPEC:,} bytes; a spec takes some hundred")
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SpecError(f"{path} does not exist; give the path of a spec file in TOML") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{path} is not valid TOML: {error}") from None
+    except (RecursionError, ValueError) as error:  # nested too deep; a number of thousands of digits
+        raise SpecError(f"{path} is not a spec: {error}") from None
+    if _depth(table) > DEEPEST_SPEC:
+        raise SpecError(f"{path} is nested more than {DEEPEST_SPEC} levels deep; no spec is")
+    return table
+
+
+def _depth(table: Table) -> int:
+    """How deep tables and lists are nested; counted level by level, as a recursion might end too early."""
+    levels, level = 0, list[Any]([table])
+    while level := [
+        inner
+        for outer in level
+        for inner in (outer.values() if isinstance(outer, dict) else outer)
+        if isinstance(inner, dict | list)
+    ]:
+        levels += 1
+        if levels > DEEPEST_SPEC:
+            break
+    return levels
 
 
 def load_spec(path: str | Path) -> Spec:

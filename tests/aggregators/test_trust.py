@@ -4,7 +4,7 @@ from toy import KEY
 
 from shoal.aggregators.dsvd import softmax_weights
 from shoal.aggregators.similarity import Similarities
-from shoal.aggregators.trust import View, copies, excess, quantile, reversal, trusted, verdict
+from shoal.aggregators.trust import Lengths, View, copies, excess, quantile, reversal, trusted, verdict
 
 
 def doubles(*values):
@@ -63,8 +63,10 @@ def test_a_round_in_which_clients_have_little_in_common_says_little():
 
 def test_length_and_treason_by_hand():
     norms = doubles(1.0, 1.0, 1.0, 4.0, 4 * 2.718281828)
-    assert excess(norms, torch.ones(5).double()).tolist() == pytest.approx([0, 0, 0, 0, -20], abs=1e-6)
-    assert excess(torch.zeros(3).double(), torch.ones(3).double()).tolist() == [0.0] * 3
+    assert excess(Lengths(norms, 4.0), torch.ones(5).double()).tolist() == pytest.approx(
+        [0, 0, 0, 0, -20], abs=1e-6
+    )
+    assert excess(Lengths(torch.zeros(3).double(), 4.0), torch.ones(3).double()).tolist() == [0.0] * 3
     own = doubles(0.8, 0.8, 0.1, -0.5, float("nan"))
     found = reversal(own, torch.ones(5).double())
     usual = quantile(own[:4], torch.ones(4), 0.5)
@@ -87,7 +89,7 @@ def judged(likeness, apart, past=None, own=None, norms=None):
     return trusted(
         [View(likeness, 1.0)],
         apart,
-        ones if norms is None else norms,
+        [Lengths(ones if norms is None else norms, 4.0)],
         0 * ones if past is None else past,
         none if own is None else own,
     )
@@ -96,21 +98,21 @@ def judged(likeness, apart, past=None, own=None, norms=None):
 def test_evidence_adds_up_and_does_not_fade():
     likeness, apart = world(10, 3)
     weights, evidence = judged(likeness, apart)
-    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-10.0] * 3)
+    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-12.0] * 3)
     assert float(weights[7:].sum()) < 0.01
     nothing = torch.zeros(10, 10, dtype=torch.float64)
     apart = torch.ones(10, 10, dtype=torch.float64).fill_diagonal_(0)
     for _ in range(100):
         weights, evidence = judged(nothing, apart, evidence)
-    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-10.0] * 3)
+    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-12.0] * 3)
 
 
 def test_trust_comes_back_slowly():
     likeness, apart = world(10, 0)
-    past = doubles(*[0.0] * 9, -10.0)
-    for rounds in range(1, 7):
+    past = doubles(*[0.0] * 9, -12.0)
+    for rounds in range(1, 9):
         weights, past = judged(likeness, apart, past)
-        assert float(past[9]) == pytest.approx(rounds - 10)
+        assert float(past[9]) == pytest.approx(rounds - 12)
     assert weights.tolist() == pytest.approx([0.1] * 10)  # what is left changes nothing any more
 
 

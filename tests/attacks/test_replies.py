@@ -8,13 +8,24 @@ from toy import KEY, play, played, setup
 
 from shoal import SpecError
 from shoal.attacks.alie import Alie, z_max
+from shoal.attacks.dead_relu import DeadRelu
+from shoal.attacks.defect import Defect
+from shoal.attacks.drift import Drift
+from shoal.attacks.false_scores import FalseScores
+from shoal.attacks.fang import Fang
 from shoal.attacks.free_rider import FreeRider
+from shoal.attacks.garbage import Garbage
 from shoal.attacks.gaussian import Gaussian
 from shoal.attacks.ipm import Ipm
+from shoal.attacks.mimic import Mimic
 from shoal.attacks.min_max import MinMax
+from shoal.attacks.min_sum import MinSum
 from shoal.attacks.same_value import SameValue
 from shoal.attacks.scale import Scale
+from shoal.attacks.scaled_backdoor import ScaledBackdoor
 from shoal.attacks.sign_flip import SignFlip
+from shoal.attacks.stealth import Stealth, passes
+from shoal.attacks.sybils import Sybils
 from shoal.core.types import Context, ModelUpdate, Reply, Weights
 
 
@@ -170,3 +181,77 @@ def test_if_all_flip_their_signs_the_model_walks_backwards():
 def test_bad_values_are_refused(make, message):
     with pytest.raises(SpecError, match=message):
         make()
+
+
+def test_mimics_send_the_update_of_the_farthest_honest_client():
+    """The honest mean is (2, 4, 0); (1, 2, 0) and (1, 2, 0) are nearer to it than (4, 8, 0)."""
+    far = (4.0, 8.0, 0.0)
+    assert lied(Mimic(), TWO, TWO, seen=[ONE, far, ONE]) == [list(far)] * 2
+    assert lied(Mimic(), TWO) == [list(TWO)]  # nobody to copy
+
+
+def test_min_sum_on_a_line_by_hand():
+    """Squared distances add up to 20 for each; around the mean they are 10 + 2 gamma^2 5: gamma is 1."""
+    assert lied(MinSum(), ONE, TWO) == [pytest.approx([1.0, 2.0, 0.0])] * 2
+    assert lied(MinSum(), ONE) == [list(ONE)]
+
+
+def test_directed_deviation_by_hand():
+    """Against mean (2, 4, 0) by three to four deviations of (1, 2, 0)."""
+    first, second = lied(Fang(), ONE, TWO)
+    for answer in (first, second):
+        assert -2 <= answer[0] <= -1
+        assert -4 <= answer[1] <= -2
+        assert answer[2] == 0
+    assert first != second
+    assert lied(Fang(near=3.0, far=3.0), ONE, TWO) == [[-1.0, -2.0, 0.0]] * 2
+
+
+def test_sybils_share_a_direction_and_differ_in_noise():
+    assert lied(Sybils(noise=0.0), ONE, TWO) == lied(Ipm(), ONE, TWO)
+    first, second = lied(Sybils(), ONE, TWO)
+    assert first != second
+
+
+def test_drift_and_defection_by_hand():
+    assert lied(Drift(rate=0.25), (1.0, -2.0, 0.5), round=0) == [[0.75, -1.5, 0.375]]
+    assert lied(Drift(rate=0.25), (1.0, -2.0, 0.5), round=3) == [[0.0, 0.0, 0.0]]
+    assert lied(Drift(rate=0.25), (1.0, -2.0, 0.5), round=50) == [[-1.0, 2.0, -0.5]]
+    assert lied(Drift(rate=0.25, first=11), (1.0, -2.0, 0.5), round=10) == [[0.75, -1.5, 0.375]]
+    assert [Defect().active(round) for round in (0, 19, 20, 59)] == [False, False, True, True]
+    assert lied(Defect(), (1.0, -2.0, 0.5), round=20) == [[-1.0, 2.0, -0.5]]
+
+
+def test_lies_in_a_few_numbers():
+    assert lied(DeadRelu(shift=2.0), (1.0, -2.0, 0.5)) == [[-1.0, -2.0, -1.5]]  # b is a matrix
+    assert lied(ScaledBackdoor(factor=3.0), (1.0, -2.0, 0.5)) == [[3.0, -6.0, 1.5]]
+    assert lied(Garbage(), (1.0, -2.0, 0.5)) == [[pytest.approx(1e30)] * 3]
+
+
+class Scored(NamedTuple):
+    update: Weights
+    score: torch.Tensor
+
+
+def test_false_scores_where_there_are_any():
+    honest = Reply(Scored(Weights({"a": torch.ones(2)}, {}), torch.tensor(0.5)), torch.tensor(3.0), {})
+    answer = FalseScores(claim=7.0).forge(honest, Context(0, 0, {}, KEY))
+    assert answer.payload.score == 7.0
+    assert answer.payload.update.params["a"].tolist() == [-1.0, -1.0]
+    assert lied(FalseScores(), (1.0, -2.0, 0.5)) == [[-1.0, 2.0, -0.5]]
+
+
+def test_stealth_lies_as_much_as_passes():
+    draw = KEY.fold("stealth").numpy()
+    centre = draw.normal(size=(6, 8))
+    updates = [torch.from_numpy(centre + 0.7 * draw.normal(size=(6, 8))).float() for _ in range(10)]
+    replies = [Reply(ModelUpdate(Weights({"w": update}, {})), torch.tensor(5.0), {}) for update in updates]
+    contexts = [Context(0, 0, {}, KEY.fold(i)) for i in range(3)]
+    lies = Stealth().lie(replies[:3], contexts, replies, 10)
+    taken = updates[0] - lies[0].payload.update.params["w"]
+    mean = torch.stack(updates).double().mean(0)
+    gamma = float((taken * mean).sum() / mean.square().sum())
+    assert 0 < gamma < 4
+    seen = {"w": torch.stack(updates)}
+    assert passes(seen, 3, 0.0, 3)
+    assert not passes(seen, 3, 3.0, 3)

@@ -1,7 +1,9 @@
 """Laws of the ways to reach clients: each has the bits of one client after another, for every method."""
 
+import multiprocessing
 import os
 import signal
+import time
 from dataclasses import replace
 
 import pytest
@@ -137,6 +139,38 @@ def test_a_killed_worker_changes_no_bit(name):
     found = after(made._replace(federation=replace(made.federation, engine=Killing())), 3)
     assert killed
     assert same(found, in_mode("serial", name, 3))
+
+
+def hanging(made, monkeypatch, times):
+    """A client that never ends, the first so many times that it is run."""
+    held, left = type(made.side.data), multiprocessing.get_context("fork").Value("i", times)
+    train = held.train
+
+    def hang(self, client, *args, **kwargs):
+        with left.get_lock():
+            left.value -= 1
+            stuck = left.value >= 0
+        if stuck:
+            time.sleep(600)
+        return train(self, client, *args, **kwargs)
+
+    monkeypatch.setattr(held, "train", hang)
+
+
+def test_a_hanging_worker_is_replaced_and_changes_no_bit(monkeypatch):
+    one_by_one = in_mode("serial", "fedavg", 1)
+    made = setup(local=LOCAL, engine={"mode": "workers", "workers": 2, "timeout": 3})
+    hanging(made, monkeypatch, 1)
+    assert same(after(made, 1), one_by_one)
+
+
+def test_a_client_that_hangs_in_two_workers_is_named(monkeypatch):
+    made = setup(engine={"mode": "workers", "workers": 1, "timeout": 0.5})
+    hanging(made, monkeypatch, 99)
+    told = r"update of client \d failed in round 1: two worker processes did not answer within engine.timeout"
+    with pytest.raises(StageError, match=told):
+        advance(made.federation, start(made.federation))
+    assert made.federation.engine._auto.way.workers == []
 
 
 def test_a_client_that_kills_two_workers_is_named(monkeypatch):

@@ -107,7 +107,7 @@ def test_one_at_a_hundred_times_the_scale_has_the_smallest_weight_in_whole_updat
 def test_an_honest_majority_of_equals_is_no_plot():
     found = weights([normal("one")] * 9 + [times(-1, normal("one"))])
     assert float(found[9]) < 1e-3
-    assert found[:9].tolist() == pytest.approx([1 / 9] * 9)
+    assert found[:9].tolist() == pytest.approx([1 / 9] * 9, rel=1e-3)
 
 
 @pytest.mark.parametrize("noise", [1.0, 3.0])
@@ -154,7 +154,7 @@ def test_weights_and_ranks_are_recorded_and_ranks_move():
     assert set(first.metrics["weights"]) == set(first.metrics["ranks"]) == set(range(8))
     assert sum(first.metrics["weights"].values()) <= 1 + 1e-9
     assert first.metrics["ranks"][0] == [5, 2]  # half of 12 x 10 and 4 x 12
-    assert sorted(progress.state.shares.values()) == [0.4375] * 2 + [0.5] * 4 + [0.5625] * 2
+    assert sorted(progress.state.shares.values()) == [0.5] * 6 + [0.5625] * 2  # none falls below a half
     _, second = advance(made.federation, progress)
     assert len({tuple(ranks) for ranks in second.metrics["ranks"].values()}) > 1
 

@@ -169,3 +169,14 @@ def test_the_solver_belongs_to_the_inner_method():
 def test_wrong_fields_are_named(fields, message):
     with pytest.raises(SpecError, match=message):
         spec({"name": "per_cluster", "inner": "fedavg", **fields})
+
+
+def test_clusters_that_nobody_is_in_are_saved_too(tmp_path):
+    """They share their initial weights, which a file must hold once for each."""
+    method = {"name": "per_cluster", "inner": {"name": "fedavg"}, "clusters": 8}
+    partition = {"kind": "iid", "clients": 3}
+    result = shoal.run(
+        from_table(table(method=method, partition=partition, selector="all", rounds=1)), tmp_path / "run"
+    )
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert result.rounds == 1

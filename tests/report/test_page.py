@@ -178,10 +178,13 @@ def test_a_comparison_has_means_marks_and_every_run(make_run):
 
 
 def test_a_tie_is_marked(make_run):
-    runs = [make_run("a", seed=s, summary={"final_accuracy": 0.8 + 0.1 * s}) for s in (0, 1)]
-    runs += [make_run("b", summary={"final_accuracy": 0.82}), make_run("c", summary={"final_accuracy": 0.1})]
+    runs = [
+        make_run(label, seed=s, summary={"final_accuracy": value + spread * s})
+        for label, value, spread in (("a", 0.8, 0.05), ("b", 0.82, 0.0), ("c", 0.1, 0.0))
+        for s in (0, 1, 2)
+    ]
     page = render(runs, "x")
-    assert '<td class="best">85.00 ± 7.07</td>' in page
+    assert '<td class="best">85.00 ± 5.00</td>' in page
     assert '<td class="tie">82.00</td>' in page
 
 

@@ -70,7 +70,7 @@ def test_only_columns_with_numbers_are_shown(regression):
 
 
 def row(mean: float | None, std: float = 0.0, metric: str = "final_accuracy") -> Row:
-    return Row("x", 1, 1)._replace(**{metric: None if mean is None else Stat(mean, std)})
+    return Row("x", 3, 3)._replace(**{metric: None if mean is None else Stat(mean, std)})
 
 
 def test_the_best_and_its_ties_are_marked():
@@ -87,6 +87,11 @@ def test_marks_do_not_depend_on_the_order_of_equal_means():
     rows = [row(0.9, 0.0), row(0.9, 0.05), row(0.88), row(0.5)]
     assert marks(rows, "final_accuracy") == ["best", "best", "tie", ""]
     assert marks(rows[::-1], "final_accuracy") == ["", "tie", "best", "best"]
+
+
+def test_nothing_is_marked_with_fewer_than_three_seeds():
+    rows = [row(0.9)._replace(finished=2), row(0.5)]
+    assert marks(rows, "final_accuracy") == ["", ""]
 
 
 @pytest.mark.parametrize("rows", [[], [row(None)], [row(0.5)], [row(0.5), row(0.5)]])

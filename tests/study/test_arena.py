@@ -17,7 +17,7 @@ from shoal.report.arena import heats
 from shoal.report.heatmap_cells import Heat, Shade, colours
 from shoal.spec import to_table
 from shoal.study import arena
-from shoal.study.arena import CLEAN, DEFENCES, QUICK, cells, names, plan
+from shoal.study.arena import CLEAN, DEFENCES, ORACLE, QUICK, cells, names, plan
 
 TOY = table(rounds=2, selector="all", evaluate={"every": 1}, attack={"fraction": 0.25})
 DEFENDED, ATTACKED = ["fedavg", "trimmed_mean"], ["backdoor", "ipm:epsilon=2.0"]
@@ -64,7 +64,7 @@ def test_a_cell_is_a_plain_run(fought):
     attack = {"name": "ipm", "epsilon": 2.0, "fraction": 0.25}
     result = shoal.run({**TOY, "attack": attack, "seed": 0})
     found = json.loads((fought / "out" / "arena.json").read_text())["cells"][2]
-    assert found["accuracy"] == result.final_accuracy
+    assert found["accuracy"] == pytest.approx(result.mean_accuracy)  # of all two rounds
     assert found["average"] == pytest.approx(result.mean_accuracy)
     spec = shoal.load_spec(fought / "out" / "runs" / "fedavg-ipm-epsilon=2.0-seed0" / "spec.toml")
     assert to_table(spec)["attack"] == {**attack, "first": 1, "knows": "colluders"}
@@ -166,12 +166,16 @@ def test_more_attackers_than_a_rule_can_bear_are_refused_before_the_first_match(
 
 
 def test_the_quick_arena():
-    assert set(DEFENCES) <= set(METHODS)
-    matches = plan(DEFENCES, list(ATTACKS), QUICK, [], [0, 1])
-    assert len(matches) == len(DEFENCES) * (1 + len(ATTACKS)) * 2
-    assert len({match.job.name for match in matches}) == len(matches)
+    assert {name.partition(":")[0] for name in DEFENCES} <= {*METHODS, ORACLE}
+    attacks = [name for name in ATTACKS if name != "garbage"]
+    matches = plan(DEFENCES, attacks, QUICK, [], [0, 1])
+    assert len(matches) == len(DEFENCES) * (1 + len(attacks)) * 2
+    oracle, others = ({m.job.name for m in matches if (m.defence == ORACLE) == yes} for yes in (True, False))
+    assert len(others) == len(matches) * (len(DEFENCES) - 1) // len(DEFENCES)
+    assert oracle - others == {f"fedavg-weights=uniform-garbage-seed{seed}" for seed in (0, 1)}
     spec = to_table(matches[-1].job.spec)
-    assert (spec["rounds"], spec["partition"]["clients"], spec["partition"]["beta"]) == (15, 20, 0.5)
+    assert (spec["rounds"], spec["partition"]["clients"], spec["partition"]["beta"]) == (60, 20, 0.5)
+    assert spec["local"]["epochs"] == 1
     assert (spec["task"]["dataset"], spec["task"]["model"]) == ("mnist5k", "mlp")
     assert spec["attack"]["fraction"] == 0.3
 
@@ -204,8 +208,63 @@ def test_lists_of_names():
 
 
 def answer(final, **more):
-    fields = dict.fromkeys((*arena.MEASURES, "attack_success", "attackers_weight", "detection"))
-    return {**fields, "final": final, "attackers_share": 0.5, **more}
+    nothing = ("attack_success", "attackers_weight", "attackers_step_share", "detection")
+    fields = dict.fromkeys((*arena.MEASURES, *nothing))
+    read = {"15": final, "30": final, "60": None}
+    return {**fields, "settled": final, "read_at": read, "attackers_share": 0.5, **more}
+
+
+def test_an_oracle_meets_nobody():
+    matches = plan([ORACLE, "krum"], ["ipm:fraction=0.1", "alie"], QUICK, [], [0])
+    made = {(match.defence, match.attack): to_table(match.job.spec) for match in matches}
+    assert "attack" not in made[ORACLE, CLEAN]
+    for attack, share in (("ipm:fraction=0.1", 0.1), ("alie", 0.3)):
+        table = made[ORACLE, attack]
+        assert (table["attack"]["name"], table["attack"]["fraction"]) == ("garbage", share)
+        assert (table["method"]["name"], table["method"]["weights"]) == ("fedavg", "uniform")
+
+
+def test_the_oracle_is_the_mean_over_honest_clients():
+    attack, method = {"name": "garbage", "attackers": [1, 4]}, {"name": "fedavg", "weights": "uniform"}
+    result = shoal.run({**TOY, "attack": attack, "rounds": 1, "method": method})
+    assert {entry["client"] for entry in result.records[0]["rejected"]} == {1, 4}
+
+
+def test_a_defence_is_judged_against_the_oracle_of_its_seed():
+    matches = plan([ORACLE, "fedavg", "krum"], ["ipm"], QUICK, [], [0, 1])
+    answers = {
+        "fedavg-weights=uniform-clean-seed0": answer(0.9),
+        "fedavg-weights=uniform-clean-seed1": answer(0.8),
+        "fedavg-weights=uniform-garbage-seed0": answer(0.8),
+        "fedavg-weights=uniform-garbage-seed1": answer(0.5),
+        "fedavg-clean-seed0": answer(0.9),
+        "fedavg-clean-seed1": answer(0.8),
+        "fedavg-ipm-seed0": answer(0.4),
+        "fedavg-ipm-seed1": answer(0.5),
+        "krum-clean-seed0": answer(0.17),
+        "krum-clean-seed1": answer(0.17),
+        "krum-ipm-seed0": answer(0.2),
+        "krum-ipm-seed1": answer(0.2),
+    }
+    found = {(cell["defence"], cell["attack"]): cell for cell in cells(matches, answers)}
+    assert found["fedavg", "ipm"]["of_oracle"] == pytest.approx((0.5 + 1.0) / 2)
+    assert found["fedavg", "ipm"]["worst_of_oracle"] == pytest.approx(0.5)
+    assert found["fedavg", "ipm"]["worst"] == 0.4
+    assert found["fedavg", "ipm"]["interval"] == pytest.approx(12.706 * 0.05, rel=1e-3)
+    assert found["fedavg", "ipm"]["read_at"]["30"] == pytest.approx(0.45)
+    assert found["fedavg", "ipm"]["read_at"]["60"] is None
+    assert [found[name, "ipm"]["poor"] for name in (ORACLE, "fedavg", "krum")] == [False, False, True]
+    shown = heats(list(found.values()))[0].rows
+    assert all(shade.depth is None for shade in shown["krum"])
+    assert all(shade.depth is not None for shade in shown["fedavg"])
+
+
+def test_an_accuracy_is_the_mean_of_ten_rounds():
+    records = [{"accuracy": i / 100} for i in range(1, 31)]
+    assert arena.settled(records, 30) == pytest.approx(0.255)
+    assert arena.settled(records, 15) == pytest.approx(0.105)
+    assert arena.settled(records, 5) == pytest.approx(0.03)
+    assert arena.settled(records, 60) is None
 
 
 def test_means_over_seeds():
@@ -229,7 +288,8 @@ def test_heat_maps():
     """Deep is good: the highest accuracy, and the least success."""
     grid = [
         {"defence": d, "attack": a, "accuracy": acc, "attack_success": won, "degradation": lost, "std": 0.0}
-        | {"tolerance": None, "attackers_weight": None, "detection": None}
+        | {"tolerance": None, "attackers_weight": None, "detection": None, "attackers_step_share": None}
+        | {"of_oracle": None, "worst_of_oracle": None, "poor": False}
         for d, a, acc, won, lost in (
             ("one", CLEAN, 0.9, None, None),
             ("one", "ipm", 0.5, None, 0.4),

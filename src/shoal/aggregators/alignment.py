@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shoal.aggregators.matrix import gram
 from shoal.core.key import Key
-from shoal.parts.factors import rank_of
+from shoal.parts.factors import eigen, rank_of
 
 SIDE = 96  # rows and columns of a sketch
 HISTORY = 4096  # numbers that are remembered of a client's updates
@@ -62,7 +62,7 @@ def turns(matrices: Tensor, most: int) -> Tensor:
     wide = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
     peaks = wide.abs().amax((1, 2), keepdim=True)
     wide = wide / torch.where(peaks > 0, peaks, 1.0)
-    squares, vectors = torch.linalg.eigh(wide @ wide.mT)  # ascending
+    squares, vectors = eigen(wide @ wide.mT)
     kept = squares > FAINT**2 * squares[:, -1:].clamp(min=0)
     kept[:, : max(0, squares.shape[1] - most)] = False
     inverse = torch.where(kept, squares.clamp(min=torch.finfo(squares.dtype).tiny).rsqrt(), 0.0)

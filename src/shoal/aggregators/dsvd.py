@@ -34,7 +34,7 @@ from shoal.aggregators.matrix import (
 )
 from shoal.aggregators.mean import add_weighted
 from shoal.aggregators.similarity import Apart, Form, Similarities, layer_weights, similarities, wholes
-from shoal.aggregators.trust import View, quantile, trusted
+from shoal.aggregators.trust import Lengths, View, quantile, trusted
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
@@ -42,7 +42,8 @@ from shoal.core.types import Moment, Weights
 from shoal.parts.factors import is_matrix
 
 TEMPERATURE = 0.02  # the default; the hotter, the less is made of everything
-LONGEST = 4.0  # median lengths that a tensor of an update may have
+LONGEST = 3.0  # median lengths that a tensor of an update counts with at most
+TOO_LONG, TOO_LONG_TENSOR = 4.0, 10.0  # median lengths: beyond, an update, or a tensor of it, is suspected
 UNRELATED = -math.sqrt(0.5)  # S_l of updates of one length with nothing in common
 FADING = 0.8  # of what is remembered, with each new update
 SHUT_OUT = 0.1  # of the largest weight
@@ -196,11 +197,11 @@ class Similarity(MatrixRule):
         for name in matrices if self.alpha1 else ():
             likeness = alignment(parts[name], key.fold(name), rank)
             views.append(View(likeness, 2 * self.alpha1 / len(matrices)))
-        norms = sum(
-            (whole.norms.square() for name, whole in apart.items() if name not in buffers),
-            torch.zeros_like(past),
-        ).sqrt()
-        return trusted(views, -near, norms, past, own, 10 * self.alpha2, self.strictness)
+        whole = (
+            torch.stack([apart[name].norms.square() for name in parts if name not in buffers]).sum(0).sqrt()
+        )
+        lengths = [Lengths(whole, TOO_LONG), *(Lengths(one.norms, TOO_LONG_TENSOR) for one in apart.values())]
+        return trusted(views, -near, lengths, past, own, 10 * self.alpha2, self.strictness)
 
     def _bounded_step(self, parts: Mapping[str, Tensor], shares: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of updates, no tensor of which is far longer than usual, and the clients' shares of it."""

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.cluster import HDBSCAN
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Outcome
@@ -36,6 +35,8 @@ def majority(products: Tensor) -> Tensor:
     apart = (1 - products / norms / norms[:, None]).clamp(min=0).fill_diagonal_(0).numpy()
     if n < 3:
         return torch.ones(n, dtype=torch.bool)
+    from sklearn.cluster import HDBSCAN  # slow to import, and needed by few runs
+
     found = HDBSCAN(
         min_cluster_size=n // 2 + 1, min_samples=1, metric="precomputed", allow_single_cluster=True, copy=True
     ).fit(np.ascontiguousarray(apart))

@@ -10,7 +10,7 @@ e_i is a log likelihood ratio: how much likelier l_i is for an honest client, ar
 lies as far on the other side of t. Where clients have little in common (m is small), it is small, and
 says nothing either way. Who agrees with the others as much as t never has anything against it.
 
-    E_i = min(0, E_i + e_i), where e_i is at most 1 and at least -10: trust is lost fast and regained slowly
+    E_i = min(0, E_i + e_i), where e_i is at most 1 and at least -12: trust is lost fast and regained slowly
     g_i ~ min(1, exp(E_i + 5)) / c_i, with c_i how many copies of i there are
 
 Evidence does not fade: it adds up in rounds that tell something, and rounds that tell nothing leave it
@@ -33,13 +33,12 @@ from torch import Tensor
 
 MARGIN = 4.0  # spreads below the median that are nothing unusual
 LEAST_SPREAD = 0.15  # of the median
-WORST, BEST = -10.0, 1.0  # what one round can say
+WORST, BEST = -12.0, 1.0  # what one round can say
 SLACK = 5.0  # evidence that changes nothing yet
 NEAR = 0.5  # of the usual distance: what lies within has a share in a copy
 STEPS = 5  # of asking those who are trusted whom they trust
 UPPER = 0.84  # a normal variable is one deviation above its median here
-TOO_LONG = 4.0  # median lengths of an update
-STEEP = 20.0  # evidence against an update e times as long as that
+STEEP = 20.0  # evidence against an update e times as long as may be
 
 
 class View(NamedTuple):
@@ -49,10 +48,17 @@ class View(NamedTuple):
     say: float
 
 
+class Lengths(NamedTuple):
+    """Of updates, or of one tensor of them."""
+
+    norms: Tensor  # [clients] float64
+    limit: float  # in median lengths: beyond, a client is suspected
+
+
 def trusted(
     views: Sequence[View],
     apart: Tensor,
-    norms: Tensor,
+    lengths: Sequence[Lengths],
     past: Tensor,
     own: Tensor,
     size: float = 1.0,
@@ -60,9 +66,9 @@ def trusted(
 ) -> tuple[Tensor, Tensor]:
     """[n] float64 each: the weights, sum 1, and the evidence, given that of the past.
 
-    `apart` [n, n] are distances, `norms` [n] lengths, which have the say `size`, `own` [n] says how each
-    update agrees with the same client's earlier ones (NaN: there are none), and `strict` in [0, 1] how much
-    is made of everything.
+    `apart` [n, n] are distances, `size` is the say of lengths, `own` [n] says how each update agrees with
+    the same client's earlier ones (NaN: there are none), and `strict` in [0, 1] how much is made of
+    everything.
     """
     copied = copies(apart)
     once, others = copied.sum(1) ** -strict, 1 - copied
@@ -72,7 +78,8 @@ def trusted(
         for view in views:
             new += view.say * verdict(scores(view.likeness, others * weights), weights)
         # agreement excuses neither length nor treason
-        new = new.clamp(max=BEST) + size * excess(norms, weights) + reversal(own, weights)
+        long = torch.stack([excess(length, weights) for length in lengths]).min(0).values
+        new = new.clamp(max=BEST) + size * long + reversal(own, weights)
         evidence = (past + strict * new.clamp(min=WORST)).clamp(max=0)
         weights = once * (evidence + SLACK).clamp(max=0).exp()
     return weights / weights.sum(), evidence
@@ -95,12 +102,12 @@ def reversal(own: Tensor, counts: Tensor) -> Tensor:
     return (2 * usual * own.nan_to_num() / LEAST_SPREAD**2).clamp(max=0)
 
 
-def excess(norms: Tensor, counts: Tensor) -> Tensor:
+def excess(lengths: Lengths, counts: Tensor) -> Tensor:
     """[n]: against who is too long."""
-    usual = quantile(norms, counts, 0.5)
+    usual = quantile(lengths.norms, counts, 0.5)
     if usual <= 0:
-        return torch.zeros_like(norms)
-    return -STEEP * (norms / (TOO_LONG * usual)).clamp(min=1).log()
+        return torch.zeros_like(lengths.norms)
+    return -STEEP * (lengths.norms / (lengths.limit * usual)).clamp(min=1).log()
 
 
 def copies(distances: Tensor) -> Tensor:

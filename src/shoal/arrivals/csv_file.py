@@ -14,6 +14,7 @@ from shoal.core.errors import SpecError
 from shoal.core.population import Spans
 
 COLUMNS = ("client", "join", "leave")
+MOST_DIGITS = 18  # of a number
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ class CsvArrivals(Arrivals):
 def _stay(row: dict[str, str | None], clients: int) -> Stay:
     values = {name: (row[name] or "").strip() for name in COLUMNS}
     for name, text in values.items():
-        if not text.isdecimal() and (text or name != "leave"):
-            raise SpecError(f"{name} must be a whole number, got {text!r}")
+        if not (text.isdecimal() and len(text) <= MOST_DIGITS) and (text or name != "leave"):
+            raise SpecError(f"{name} must be a whole number, got {text[:MOST_DIGITS]!r}")
     client, join = int(values["client"]), int(values["join"])
     leave = int(values["leave"]) if values["leave"] else FOREVER
     check_client(client, clients)

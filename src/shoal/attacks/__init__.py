@@ -8,6 +8,7 @@ from shoal.attacks.drift import Drift
 from shoal.attacks.false_scores import FalseScores
 from shoal.attacks.fang import Fang
 from shoal.attacks.free_rider import FreeRider
+from shoal.attacks.garbage import Garbage
 from shoal.attacks.gaussian import Gaussian
 from shoal.attacks.ipm import Ipm
 from shoal.attacks.label_flip import LabelFlip
@@ -18,6 +19,7 @@ from shoal.attacks.same_value import SameValue
 from shoal.attacks.scale import Scale
 from shoal.attacks.scaled_backdoor import ScaledBackdoor
 from shoal.attacks.sign_flip import SignFlip
+from shoal.attacks.stealth import Stealth
 from shoal.attacks.sybils import Sybils
 from shoal.core.attack import Attack
 
@@ -41,4 +43,6 @@ ATTACKS: dict[str, type[Attack]] = {
     "defect": Defect,
     "dead_relu": DeadRelu,
     "false_scores": FalseScores,
+    "stealth": Stealth,
+    "garbage": Garbage,
 }

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import shoal
 from shoal.cli.arena import arena
+from shoal.cli.audit import audit
 from shoal.cli.bench import bench
 from shoal.cli.demo import demo
 from shoal.cli.export import export
 from shoal.cli.federation import client, keys, server
 from shoal.cli.lists import LISTS, lister
-from shoal.cli.options import complain
+from shoal.cli.options import INTERRUPTED, PIPE_CLOSED, complain, discard_stdout, heed_ctrl_c
 from shoal.cli.reports import partition, report
 from shoal.cli.reproduce import reproduce
 from shoal.cli.runs import compare, resume, run, verify
@@ -70,6 +72,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {  # shown below the help
         "shoal compare fedavg scaffold --grid local.lr=0.01,0.1 --out table.tex",
     ),
     arena: ("shoal arena --defences fedavg,krum,median --attacks sign_flip,min_max",),
+    audit: ("shoal audit --uploads fedavg,genefl:gamma=6",),
     reproduce: ("shoal reproduce list", "shoal reproduce fedqp-table1 --scale quick"),
     partition: ("shoal partition examples/demo.toml --out who-holds-what.png",),
     report: ("shoal report runs/first --out first.html", "shoal report runs/compared --out table.csv"),
@@ -82,13 +85,19 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {  # shown below the help
 for command, examples in EXAMPLES.items():
     app.command(epilog="\n\n".join(["Examples:", *examples]))(command)
 for name, entry in LISTS.items():
-    app.command(name, help=f"List the {entry}s; with a NAME, its fields and defaults.")(lister(name))
+    more = f"List the {entry}s; `shoal {name} NAME` shows the fields and defaults of one."
+    app.command(name, help=more, context_settings={"allow_extra_args": True})(lister(name))
 
 
 def main() -> None:
     """The console script: bad input ends with 2 and a line on stderr, not with a traceback."""
+    heed_ctrl_c()
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            app()
+    except SystemExit as ended:
+        sys.exit(_ended(ended))
     except SpecError as error:
         complain(str(error))
         sys.exit(2)
@@ -97,8 +106,36 @@ def main() -> None:
             raise
         complain(told)
         sys.exit(2)
+    except OSError as error:
+        if error.filename is None:  # files have names, stdout has none
+            sys.exit(_unwritten(error))
+        complain(f"{error.filename} cannot be used: {error.strerror}")
+        sys.exit(2)
     except KeyboardInterrupt:
         complain("stopped")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     finally:
         gc.freeze()  # the process ends: nobody needs a last search for garbage, which takes half a second
+
+
+def _ended(ended: SystemExit) -> int | str | None:
+    """The exit code of a command that has ended, once its output has arrived where it goes."""
+    code, problem = ended.code, ended.__context__
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        problem = error
+    return _unwritten(problem) if isinstance(problem, OSError) else code
+
+
+def _unwritten(problem: OSError) -> int:
+    """The exit code where stdout is closed or full."""
+    discard_stdout()
+    if isinstance(problem, BrokenPipeError):  # its reader, such as `head`, has seen enough
+        return PIPE_CLOSED
+    complain(f"the output cannot be written: {problem.strerror or problem}")
+    return 2
+
+
+def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
+    complain(f"warning: {message}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json as json_format
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -28,14 +28,10 @@ FILE = Path(__file__).with_name("lists.json")
 def lister(command: str) -> Any:
     """The command that prints one of the lists."""
 
-    def show(
-        name: Annotated[
-            str | None, typer.Argument(metavar="NAME", help="Show its fields and their defaults.")
-        ] = None,
-        json: JsonFlag = False,
-    ) -> None:
+    def show(context: typer.Context, json: JsonFlag = False) -> None:
+        name = _one(context.args)
         entries = json_format.loads(FILE.read_text(encoding="utf-8"))[command]
-        if name is not None:
+        if name:
             if name not in entries:
                 raise _unknown(name, entries, command)
             entries = {name: entries[name]}
@@ -44,7 +40,7 @@ def lister(command: str) -> Any:
             return
         from shoal.terminal import show_table, stdout
 
-        if name is None:
+        if not name:
             show_table(
                 None,
                 [LISTS[command].capitalize(), "What it is"],
@@ -57,6 +53,13 @@ def lister(command: str) -> Any:
         show_table(f"{name}: {entries[name]['summary']}", ["Field", "Default"] if rows else [], rows)
 
     return show
+
+
+def _one(names: list[str]) -> str:
+    """The name that was given, or none. An argument of its own would make typer load pydantic."""
+    if len(names) > 1:
+        raise SpecError(f"give one name, got {' '.join(names)}")
+    return names[0] if names else ""
 
 
 def _told(value: Any) -> str:

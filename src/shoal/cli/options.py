@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -30,9 +32,41 @@ SetOption = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 
 
+INTERRUPTED, PIPE_CLOSED = 128 + signal.SIGINT, 128 + 13  # exit codes, as shells count them
+
+
 def complain(message: str) -> None:
     """An error, in one or two lines on stderr."""
-    print(f"shoal: {message}", file=sys.stderr)
+    with suppress(OSError):  # if that is closed too, nobody can be told
+        print(f"shoal: {message}", file=sys.stderr, flush=True)
+
+
+def discard_stdout() -> None:
+    """Let nothing more be written to stdout, which is closed or full."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def heed_ctrl_c() -> None:
+    """The first Ctrl-C ends a command in good order; another one ends the process at once.
+
+    Nothing is lost then either: files are written whole, and worker processes end with this one.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return  # it is ignored, as in the background of a shell, or the caller has its own
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, _end_at_once)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, handle)
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    if sys.stderr.isatty():
+        os.write(sys.stderr.fileno(), b"\x1b[?25h")  # progress bars hide the cursor
+    os._exit(INTERRUPTED)
 
 
 def free_folder(name: str) -> Path:
@@ -119,4 +153,4 @@ def interruptible(cure: Callable[[], str]) -> Iterator[None]:
     except KeyboardInterrupt:
         advice = cure()
         complain(f"stopped; {advice}" if advice else "stopped")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)

@@ -87,6 +87,9 @@ def report(
         from shoal.runs.verify import verify
         from shoal.terminal import stdout
 
+    import matplotlib
+
+    matplotlib.rcdefaults()  # a file `matplotlibrc` in the current folder has no say
     if out.suffix.lower() not in (*PAGES, *ENDINGS):
         raise SpecError(f"--out {out} must end in one of {', '.join((*PAGES, *ENDINGS))}")
     folders = run_directories(directories)

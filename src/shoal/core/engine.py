@@ -91,7 +91,7 @@ class Walk(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether all replies so far were accepted."""
+        """Whether all replies so far were accepted, and those to come will arrive."""
 
     def step(self) -> None:
         """Run the next leg."""

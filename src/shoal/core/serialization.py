@@ -4,6 +4,9 @@ A packet is `length of the header (4 bytes, little endian) | header (JSON) | the
 The header describes the structure and so determines how many bytes follow: a packet's length is known
 without writing it. NamedTuples are sent by name and looked up in modules that are already imported, so
 reading a packet never runs foreign code.
+
+Packets come from outside. Whatever the bytes, reading them gives a tree or a `PacketError`, and takes memory
+in proportion to their length.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ import json
 import math
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shoal.core.errors import PacketError
 from shoal.core.flat import NAMED, Flat, Layout
 from shoal.core.types import Tree
 
@@ -36,9 +40,12 @@ def flatten(tree: Tree) -> tuple[Any, list[Tensor]]:
     return _describe(tree, found), found
 
 
-def unflatten(description: Any, found: Iterable[Tensor]) -> Tree:
+def unflatten(description: Any, found: Sequence[Tensor]) -> Tree:
     """The inverse of `flatten`."""
-    return _rebuild(description, iter(found))
+    wanted, rest = len(_tensor_specs(description, most=sys.maxsize)), iter(found)
+    if wanted != len(found):
+        raise PacketError(f"the structure needs {wanted} tensors, but there are {len(found)}")
+    return _rebuild(description, rest)
 
 
 def nbytes(tree: Tree) -> int:
@@ -57,25 +64,46 @@ def to_bytes(tree: Tree) -> bytes:
 
 def from_bytes(packet: bytes) -> Tree:
     """The inverse of `to_bytes`."""
-    return from_buffer(memoryview(bytearray(packet)))
+    tree, end = _read(memoryview(bytearray(packet)))
+    if end != len(packet):
+        raise PacketError(f"{len(packet) - end:,} bytes follow the packet's {end:,}")
+    return tree
 
 
 def from_buffer(buffer: memoryview) -> Tree:
-    """The tree in a packet. Its tensors are views of the buffer where alignment allows it."""
+    """The tree of the packet that a buffer starts with; its tensors are views where alignment allows it."""
+    return _read(buffer)[0]
+
+
+def _read(buffer: memoryview) -> tuple[Tree, int]:
+    """The tree at the start of a buffer, and where its packet ends."""
+    if len(buffer) < 4:
+        raise PacketError(f"a packet has at least 4 bytes, got {len(buffer)}")
     (length,) = struct.unpack_from("<I", buffer)
-    description = json.loads(bytes(buffer[4 : 4 + length]))
+    if length > min(len(buffer) - 4, LONGEST_HEADER):
+        raise PacketError(f"the header should take {length:,} bytes, more than there are or may be")
+    try:
+        description = json.loads(bytes(buffer[4 : 4 + length]))
+    except (ValueError, RecursionError) as error:
+        raise PacketError(f"the header is not JSON: {error}") from None
     found, offset = [], 4 + length
     for dtype_name, shape in _tensor_specs(description):
         dtype = _DTYPES[dtype_name]
         size = math.prod(shape) * dtype.itemsize
-        flat = (
-            torch.frombuffer(buffer, dtype=torch.uint8, count=size, offset=offset) if size else torch.empty(0)
-        )
-        if offset % dtype.itemsize:
-            flat = flat.clone()
-        found.append((flat.view(dtype) if size else flat.to(dtype)).reshape(shape))
+        if size > len(buffer) - offset:
+            raise PacketError(f"a tensor of shape {shape} takes {size:,} bytes, more than there are")
+        found.append(_tensor(buffer, dtype, shape, size, offset))
         offset += size
-    return unflatten(description, found)
+    return _rebuild(description, iter(found)), offset
+
+
+def _tensor(buffer: memoryview, dtype: torch.dtype, shape: Sequence[int], size: int, offset: int) -> Tensor:
+    if not size:
+        return torch.empty(shape, dtype=dtype)
+    flat = torch.frombuffer(buffer, dtype=torch.uint8, count=size, offset=offset)
+    if offset % dtype.itemsize:
+        flat = flat.clone()
+    return flat.view(dtype).reshape(shape)
 
 
 def into_buffer(tree: Tree, buffer: memoryview) -> int:
@@ -93,6 +121,11 @@ def into_buffer(tree: Tree, buffer: memoryview) -> int:
         offset += size
     return offset
 
+
+LONGEST_HEADER = 2**24  # bytes
+MOST_NODES = 2**17  # of a tree, tensors included: each takes some hundred bytes, whatever its length
+DEEPEST = 50  # levels of a tree
+MOST_AXES = 32  # of a tensor
 
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2)
 _OTHERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -171,7 +204,8 @@ def _describe(tree: Tree, found: list[Tensor]) -> Any:
     raise TypeError(f"a tree may hold tensors, scalars, dicts, lists and tuples, not {type(tree).__name__}")
 
 
-def _rebuild(description: Any, found: Any) -> Tree:
+def _rebuild(description: Any, found: Iterator[Tensor]) -> Tree:
+    """The tree of a description that `_tensor_specs` has accepted."""
     if not isinstance(description, list):
         return description
     kind, *rest = description
@@ -180,30 +214,67 @@ def _rebuild(description: Any, found: Any) -> Tree:
     if kind == "d":
         return {name: _rebuild(value, found) for name, value in rest[0]}
     if kind == "n":
-        return _named_tuple(rest[0])(*(_rebuild(value, found) for value in rest[1]))
+        # not by a call, which might run code of the class
+        return tuple.__new__(_named_tuple(rest[0]), [_rebuild(value, found) for value in rest[1]])
     values = [_rebuild(value, found) for value in rest[0]]
     return tuple(values) if kind == "u" else values
 
 
-def _named_tuple(name: str) -> type:
+def _named_tuple(name: str) -> type[tuple]:
     module, _, qualname = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):
-        found = getattr(found, part, None)
+        found = getattr(found, "__dict__", {}).get(part)  # `getattr` might run code of the module
     if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
-        raise ValueError(f"a packet names {name!r}, which is not a NamedTuple of an imported module")
+        raise PacketError(f"a packet names {name!r}, which is not a NamedTuple of an imported module")
     return found
 
 
-def _tensor_specs(description: Any) -> Iterable[tuple[str, list[int]]]:
+def _tensor_specs(description: Any, most: int = MOST_NODES) -> list[tuple[str, list[int]]]:
+    """Formats and shapes of all tensors, in order; raises `PacketError` if it does not describe a tree."""
+    found: list[tuple[str, list[int]]] = []
+    _check(description, found, [most], DEEPEST)
+    return found
+
+
+def _check(description: Any, found: list[tuple[str, list[int]]], left: list[int], depth: int) -> None:
+    left[0] -= 1
+    if left[0] < 0 or depth < 0:
+        raise PacketError(
+            f"the tree has more than {MOST_NODES:,} nodes, or is nested more than {DEEPEST} deep"
+        )
     if not isinstance(description, list):
+        if isinstance(description, dict):
+            raise PacketError("the header holds a JSON object, which no tree does")
         return
-    kind, *rest = description
-    if kind == "t":
-        yield rest[0], rest[1]
-    elif kind == "d":
-        for _, value in rest[0]:
-            yield from _tensor_specs(value)
-    else:
-        for value in rest[-1]:
-            yield from _tensor_specs(value)
+    for value in _children(description, found):
+        _check(value, found, left, depth - 1)
+
+
+def _children(description: list[Any], found: list[tuple[str, list[int]]]) -> Sequence[Any]:
+    """The parts of a node; adds it to `found` if it is a tensor."""
+    match description:
+        case ["t", str(dtype), list(shape)] if dtype in _DTYPES and _is_shape(shape):
+            found.append((dtype, shape))
+            return ()
+        case ["d", list(entries)] if all(isinstance(entry, list) and len(entry) == 2 for entry in entries):
+            names = [name for name, _ in entries]
+            if not all(isinstance(name, str | int | float | None) for name in names):
+                raise PacketError("a name is neither a text nor a number")
+            if len(set(names)) < len(names):
+                raise PacketError("a name occurs twice")
+            return [value for _, value in entries]
+        case ["n", str(name), list(values)]:
+            fields = _named_tuple(name)._fields  # type: ignore[attr-defined]
+            if len(fields) != len(values):
+                raise PacketError(f"{name} has {len(fields)} fields, not {len(values)}")
+            return values
+        case ["u" | "l", list(values)]:
+            return values
+    raise PacketError("a node is no tensor, dict, tuple or list")
+
+
+def _is_shape(shape: list[Any]) -> bool:
+    """Whether it is a shape that a tensor may have: strides must not overflow, not even if a length is 0."""
+    lengths = [max(n, 1) for n in shape if type(n) is int and n >= 0]
+    return len(lengths) == len(shape) <= MOST_AXES and math.prod(lengths) < 2**60

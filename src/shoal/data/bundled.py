@@ -16,13 +16,16 @@ from shoal.core.errors import SpecError
 _BOSTON_SEED, _BOSTON_TRAIN = 113, 404  # the split of Keras, which published results use
 
 
-def boston(*, standardize: bool = False) -> Dataset:
+def boston(*, standardize: bool = False, polynomial: bool = False) -> Dataset:
     """Boston house prices: 404 + 102 samples with 13 features; a regression, in thousands of dollars."""
     table = np.loadtxt(_inside("mlxtend", "data/data/boston_housing.csv"), delimiter=",")
     features, prices = table[:, :-1], table[:, -1]
     rows = np.arange(len(prices))
     RandomState(_BOSTON_SEED).shuffle(rows)  # part of the data set's definition; the same in every run
     train, test = rows[:_BOSTON_TRAIN], rows[_BOSTON_TRAIN:]
+    if polynomial:  # with squares and products: 104 features
+        places = np.triu_indices(features.shape[1])
+        features = np.column_stack([features, features[:, places[0]] * features[:, places[1]]])
     if standardize:
         features = (features - features[train].mean(0)) / features[train].std(0)
     x, y = _float32(features), _float32(prices)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -17,6 +17,8 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from shoal.core.errors import SpecError
+
+LARGEST_MEMBER = 2**31  # bytes of a file inside an archive; published ones have at most a fifth of it
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ def _unpack(packed: Path, members: Sequence[Member], folder: Path) -> None:
     try:
         for name, stream in _streams(packed, set(wanted)):
             _place(stream, wanted.pop(name), packed, folder)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise SpecError(f"could not unpack {packed}: {error}") from None
     if wanted:
         raise SpecError(f"{packed} lacks {', '.join(wanted)}; unpack another release into {folder} by hand")
@@ -218,7 +220,7 @@ def _streams(packed: Path, names: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
     else:
         with tarfile.open(packed, "r|*") as tape:
             for entry in tape:
-                if entry.name in names and (content := tape.extractfile(entry)) is not None:
+                if entry.name in names and entry.isreg() and (content := tape.extractfile(entry)) is not None:
                     yield entry.name, content
 
 
@@ -228,7 +230,12 @@ def _place(stream: IO[bytes], member: Member, packed: Path, folder: Path) -> Non
     handle, draft = tempfile.mkstemp(dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as out:
-            shutil.copyfileobj(stream, out, 1 << 20)
+            left = LARGEST_MEMBER
+            while chunk := stream.read(1 << 20):
+                left -= len(chunk)
+                if left < 0:
+                    raise SpecError(f"{member.name} in {packed} is larger than {LARGEST_MEMBER:,} bytes")
+                out.write(chunk)
         if member.hash and (found := _digest(Path(draft), member.hash.partition(":")[0])) != member.hash:
             raise SpecError(f"{member.name} in {packed} has the checksum {found} instead of {member.hash}")
         os.replace(draft, target)

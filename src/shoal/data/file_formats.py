@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import numpy as np
 from shoal.core.errors import SpecError
 
 _PIXELS = 3 * 32 * 32
+MOST_AXES = 4  # of an idx file
+LARGEST_IDX = 2**31  # bytes: the largest published one, EMNIST's, has half a billion
 
 
 def _damaged(path: Path, why: str) -> SpecError:
@@ -20,17 +23,22 @@ def _damaged(path: Path, why: str) -> SpecError:
 def read_idx(path: Path) -> np.ndarray:
     """Read a gzipped idx file of bytes (the format of MNIST) into an array."""
     try:
-        blob = gzip.decompress(path.read_bytes())
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        with gzip.open(path) as file:
+            head = file.read(4)
+            if head[:3] != b"\0\0\x08":  # two zeros, then the type code of unsigned bytes
+                raise _damaged(path, f"it starts with {head[:3].hex()}, not with 000008 as idx files do")
+            axes = file.read(4 * head[3]) if 0 < head[3] <= MOST_AXES else b""
+            if len(axes) != 4 * head[3] or not axes:
+                raise _damaged(path, f"its header says {head[3]} axes, and names {len(axes) // 4}")
+            shape = tuple(np.frombuffer(axes, ">u4").tolist())
+            size = math.prod(shape)
+            blob = file.read(min(size, LARGEST_IDX) + 1)  # not more, whatever it would grow to
+    except (EOFError, IndexError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(path, str(error)) from None
-    if blob[:3] != b"\0\0\x08":  # two zeros, then the type code of unsigned bytes
-        raise _damaged(path, f"it starts with {blob[:3].hex()}, not with 000008 as idx files of bytes do")
-    axes = blob[3]
-    start = 4 + 4 * axes
-    shape = tuple(np.frombuffer(blob[4:start], ">u4").tolist())
-    if len(blob) - start != np.prod(shape, dtype=np.int64):
-        raise _damaged(path, f"its header says {shape}, but {len(blob) - start} bytes follow")
-    return np.frombuffer(blob, np.uint8, offset=start).reshape(shape)
+    if len(blob) != size:
+        follow = "more" if len(blob) > size else len(blob)
+        raise _damaged(path, f"its header says {shape}, but {follow} bytes follow")
+    return np.frombuffer(blob, np.uint8).reshape(shape)
 
 
 def read_cifar(path: Path, labels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -50,6 +58,6 @@ def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         content = loadmat(path)
         images, labels = content["X"], content["y"]
-    except (MatReadError, ValueError, KeyError) as error:
+    except (MatReadError, ValueError, KeyError, TypeError, MemoryError, zlib.error, OSError) as error:
         raise _damaged(path, str(error)) from None
     return images.transpose(3, 2, 0, 1), labels.reshape(-1) % 10  # the file labels the digit 0 as 10

@@ -76,7 +76,7 @@ def heart_disease() -> Dataset:
 
 def _read(path: Path) -> np.ndarray:
     """[rows, 14] float64, NaN where a value is missing."""
-    rows = [line.split(",") for line in path.read_text("ascii").split()]
+    rows = [line.split(",") for line in path.read_text("ascii", errors="replace").split()]
     try:
         table = np.array([[np.nan if value == "?" else float(value) for value in row] for row in rows])
         diagnoses = table[:, len(_COLUMNS) - 1]

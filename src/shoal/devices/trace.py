@@ -60,6 +60,8 @@ def _rows(path: str) -> Rows:
             lines = list(csv.DictReader(file))
     except OSError as error:
         raise SpecError(f"devices.path = {path!r} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SpecError(f"devices.path = {path!r} is not a CSV file: {error}") from None
     missing = [name for name in ("client", *COLUMNS[:3]) if not lines or name not in lines[0]]
     if missing:
         raise SpecError(f"{path} has no column {missing[0]}; it needs client, speed, down and up")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,11 +51,12 @@ class LocalEngine(Engine):
         timetable: Timetable | None = None,  # the clients that are there in each round; None: all
         fleet: Fleet | None = None,  # the devices, if they are simulated
         elsewhere: Elsewhere | None = None,  # runs the clients not here but on a cluster
+        timeout: float = math.inf,  # seconds for one client, in a worker process
     ) -> None:
         self._fleet = fleet
         self._side, self._shards, self._store = side, shards, MemoryStore()
         self._timetable = timetable or (lambda round: range(len(shards)))
-        self._threads = workers
+        self._threads, self._timeout = workers, timeout
         if elsewhere is not None:
             ways = [elsewhere.start(side, self._store)]
         else:
@@ -71,7 +73,7 @@ class LocalEngine(Engine):
         if mode == "block":
             return Blocks(self._side, self._store, self._threads)
         if mode == "workers":
-            return Workers(self._side, self._store, self._threads)
+            return Workers(self._side, self._store, self._threads, self._timeout)
         return Serial(self._side, self._store)
 
     def _candidates(self) -> list[Mode]:

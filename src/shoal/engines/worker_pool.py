@@ -5,15 +5,17 @@ answers are in memory that the processes share; only a few numbers per client go
 has at most two clients at a time. Clients are assigned and collected in the order of the cohort, so that
 memory use does not grow with the cohort.
 
-If a worker dies, it is replaced and its clients are run once more; a second death is an error that names the
-client.
+If a worker dies, or takes too long for one client, it is replaced and its clients are run once more; a second
+time is an error that names the client.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -47,6 +49,8 @@ class Worker:
     pipe: Connection
     slots: list[Slot]
     assigned: dict[int, int] = field(default_factory=dict)  # slot -> position in the cohort, in order
+    since: float = 0.0  # when it began with the client that it works on
+    silent: bool = False  # whether it was ended because it had not answered for too long
 
     def free(self) -> int | None:
         """A slot that is not in use, if there is one."""
@@ -56,8 +60,9 @@ class Worker:
 class Workers:
     """Runs clients in several processes."""
 
-    def __init__(self, side: ClientSide, store: MemoryStore, count: int) -> None:
+    def __init__(self, side: ClientSide, store: MemoryStore, count: int, timeout: float = math.inf) -> None:
         self.side, self.store = side, store
+        self.timeout = timeout  # seconds for one client
         self._count = count
         self.workers: list[Worker] = []
         self.buffer: mmap.mmap | None = None  # for the message that all clients of an exchange share
@@ -171,6 +176,8 @@ class Exchange:
         job = ClientJob(
             slot, self._shared, client, self._work.verb, self._work.round, self._work.leg, setting, key, data
         )
+        if not self._unanswered(worker):
+            worker.since = time.monotonic()
         worker.assigned[slot] = position
         try:
             worker.pipe.send(job)
@@ -178,9 +185,13 @@ class Exchange:
             self._retry(worker)
 
     def _collect(self) -> None:
-        """Wait until at least one worker answers or dies."""
+        """Wait until at least one worker answers, dies, or has taken too long."""
         pipes = {worker.pipe: worker for worker in self._pool.workers if worker.assigned}
-        for pipe in wait(list(pipes)):
+        busy = [worker for worker in pipes.values() if self._unanswered(worker)]
+        ready = wait(list(pipes), self._patience(busy))
+        if not ready:
+            self._end_the_silent(busy)
+        for pipe in ready:
             worker = pipes[pipe]  # type: ignore[index]
             try:
                 done: ClientResult = worker.pipe.recv()
@@ -189,21 +200,46 @@ class Exchange:
                 continue
             if done.error:
                 raise (SpecError if done.is_spec_error else StageError)(done.error)
+            worker.since = time.monotonic()
             self._pool.largest = max(self._pool.largest, done.length)
             self._arrived[worker.assigned[done.slot]] = (worker, done)
 
+    def _unanswered(self, worker: Worker) -> list[int]:
+        """The positions of a worker's clients that it has not answered yet."""
+        return [position for position in worker.assigned.values() if position not in self._arrived]
+
+    def _patience(self, busy: Sequence[Worker]) -> float | None:
+        """How long to wait for the next sign of a worker; None: for ever."""
+        if math.isinf(self._pool.timeout):
+            return None
+        oldest = min(worker.since for worker in busy)
+        return max(0.0, oldest + self._pool.timeout - time.monotonic())
+
+    def _end_the_silent(self, busy: Sequence[Worker]) -> None:
+        """End workers that have not answered for too long; they are then replaced like dead ones."""
+        for worker in busy:
+            if time.monotonic() - worker.since >= self._pool.timeout:
+                worker.silent = True
+                worker.process.kill()
+                self._retry(worker)
+
     def _retry(self, worker: Worker) -> None:
         """Replace a dead worker and run its clients again, unless one of them was lost before."""
-        lost = [position for position in worker.assigned.values() if position not in self._arrived]
+        lost = self._unanswered(worker)
         self._pool.replace(worker)
         for position in reversed(lost):
             self._waiting.appendleft(position)
         if lost:
             if lost[0] in self._lost_once:
+                cause = (
+                    f"two worker processes did not answer within engine.timeout = {self._pool.timeout:g} s"
+                    if worker.silent
+                    else f"two worker processes died, the last with exit code {worker.process.exitcode} "
+                    "(-9: killed, often because memory ran out)"
+                )
                 raise StageError(
                     f"{self._work.verb} of client {self._cohort.ids[lost[0]]} failed in round "
-                    f"{self._work.round + 1}: two worker processes died, the last with exit code "
-                    f"{worker.process.exitcode} (-9: killed, often because memory ran out)"
+                    f"{self._work.round + 1}: {cause}"
                 )
             self._lost_once.add(lost[0])
 

@@ -91,7 +91,7 @@ class FedAMP(Training):
         """See `Method`."""
         held = dict(sorted({**dict.fromkeys(cohort.ids, state.initial), **state.models}.items()))
         places, origin = {client: place for place, client in enumerate(held)}, in_one_vector(state.initial)
-        models = torch.stack([in_one_vector(model).vector for model in held.values()]) - origin.vector
+        models = torch.stack([in_one_vector(model).vector for model in held.values()]).sub_(origin.vector)
         own = torch.tensor([places[client] for client in cohort.ids])
         mixed = attention(models, own, self.sigma, self.alpha).float() @ models + origin.vector  # eq. 6
         return ModelMessage(PerClient([Weights(origin.layout.tree(row), {}) for row in mixed]))
@@ -145,7 +145,7 @@ class FedAMP(Training):
 def attention(models: Tensor, own: Tensor, sigma: float | None, alpha: float | None) -> Tensor:
     """[own, n] float64: xi for the models [n, parameters] in the places `own`; each row has the sum 1."""
     count, rows = len(models), torch.arange(len(own))
-    products, squares = models[own] @ models.mT, models.square().sum(1)
+    products, squares = models[own] @ models.mT, torch.linalg.vecdot(models, models)
     distances = (squares[own, None] + squares - 2 * products).double().clamp(min=0)
     distances[rows, own] = 0.0
     if sigma is None:

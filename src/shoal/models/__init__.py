@@ -9,7 +9,7 @@ from collections.abc import Callable
 from torch import nn
 
 from shoal.core.task import LossName
-from shoal.models.convolutional import cnn, cnn6, cnn_pfl, lenet
+from shoal.models.convolutional import cnn, cnn6, cnn_pfl, lenet, sigmoid_cnn
 from shoal.models.dense import linear, logistic_ova, mlp
 from shoal.models.resnet import resnet18, resnet18_imagenet
 from shoal.models.vgg import vgg16
@@ -22,6 +22,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "cnn": cnn,
     "cnn_pfl": cnn_pfl,
     "cnn6": cnn6,
+    "sigmoid_cnn": sigmoid_cnn,
     "resnet18": resnet18,
     "resnet18_imagenet": resnet18_imagenet,
     "vgg16": vgg16,

@@ -98,3 +98,21 @@ def cnn6(shape: tuple[int, ...], classes: int) -> nn.Module:
         relu7=nn.ReLU(),
         fc=nn.Linear(512, outputs("cnn6", classes)),
     )
+
+
+def sigmoid_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Three 5x5 convolutions with sigmoids, the network on which DLG and iDLG were shown."""
+    channels, height, width = image("sigmoid_cnn", shape, min_side=4)
+    module = chain(
+        conv1=nn.Conv2d(channels, 12, 5, stride=2, padding=2),
+        sigmoid1=nn.Sigmoid(),
+        conv2=nn.Conv2d(12, 12, 5, stride=2, padding=2),
+        sigmoid2=nn.Sigmoid(),
+        conv3=nn.Conv2d(12, 12, 5, padding=2),
+        sigmoid3=nn.Sigmoid(),
+        flatten=nn.Flatten(),
+        fc=nn.Linear(12 * -(-height // 4) * -(-width // 4), outputs("sigmoid_cnn", classes)),
+    )
+    for parameter in module.parameters():
+        nn.init.uniform_(parameter, -0.5, 0.5)
+    return module

@@ -94,12 +94,12 @@ def spectrum(matrix: Tensor, gram: np.ndarray | None = None) -> tuple[Tensor, Te
         product = wide @ wide.T
     else:
         product = torch.from_numpy(gram / peak**2).to(matrix.dtype)
-    squares, vectors = _eigen(product)
+    squares, vectors = eigen(product)
     return vectors.flip(1), peak * squares.clamp(min=0).sqrt().flip(0)
 
 
-def _eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, ascending, and eigenvectors."""
+def eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and eigenvectors; also of several matrices."""
     try:
         squares, vectors = torch.linalg.eigh(gram)
     # in float32 it may not converge, as with one value far above many zeros

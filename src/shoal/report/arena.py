@@ -29,7 +29,22 @@ HEAT_METRICS = (
     HeatMetric(
         "accuracy",
         "Accuracy (%)",
-        "After the last round, on the whole test set. The mean is over untargeted attacks.",
+        "The mean of the last ten rounds, on the whole test set, over seeds. The mean is over untargeted "
+        "attacks. Grey: poor without an attack, and so nothing to choose.",
+    ),
+    HeatMetric(
+        "of_oracle",
+        "Share of the oracle's accuracy (%)",
+        "Against uniform FedAvg over the honest clients alone, seed by seed: what no attack can take.",
+        0.5,
+        1,
+    ),
+    HeatMetric(
+        "worst_of_oracle",
+        "The same, worst seed (%)",
+        "The seed on which the defence fared worst.",
+        0.5,
+        1,
     ),
     HeatMetric(
         "attack_success",
@@ -49,6 +64,13 @@ HEAT_METRICS = (
         "attackers_weight",
         "Weight given to attackers (%)",
         "The attackers' share of the aggregation weights, averaged over rounds, where a defence has weights.",
+        best=0,
+    ),
+    HeatMetric(
+        "attackers_step_share",
+        "Attackers' share of the step (%)",
+        "The length of their part of the step along the step, over the step's length: the largest of the "
+        "last ten rounds, where a defence adds up updates.",
         best=0,
     ),
     HeatMetric(
@@ -84,17 +106,23 @@ def _heat(metric: HeatMetric, cells: Cells) -> Heat | None:
     if metric.field == "accuracy" and (means := _means(cells)):
         known |= {(defence, HARM): mean for defence, mean in means.items()}
         columns.append(HARM)
+    poor = {cell["defence"] for cell in cells if cell["poor"]}
     rows = {
-        defence: [_shade(metric, known.get((defence, attack)), worst, best) for attack in columns]
+        defence: [
+            _shade(metric, known.get((defence, attack)), worst, best, grey=defence in poor)
+            for attack in columns
+        ]
         for defence in dict.fromkeys(defence for defence, _ in known)
     }
     return Heat(metric.title, metric.remark, columns, rows)
 
 
-def _shade(metric: HeatMetric, value: float | None, worst: float, best: float) -> Shade:
+def _shade(metric: HeatMetric, value: float | None, worst: float, best: float, *, grey: bool) -> Shade:
     if value is None:
         return Shade(NOTHING)
     text = f"{100 * value:.1f}" if metric.percent else f"{value:.2f}"
+    if grey:
+        return Shade(text)
     return Shade(text, (value - worst) / (best - worst) if best != worst else 1.0)
 
 

@@ -17,7 +17,13 @@ def render(runs: Sequence[RunView], title: str) -> str:
     """One self-contained HTML page: of one run, or of several side by side. Same runs, same bytes."""
     if not runs:
         raise SpecError("a report needs at least one run, got none; name one or more run directories")
-    return single_page(runs[0], title) if len(runs) == 1 else comparison_page(runs, title)
+    try:
+        return single_page(runs[0], title) if len(runs) == 1 else comparison_page(runs, title)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # directories may come from anybody; what Shoal wrote has these fields in these forms
+        raise SpecError(
+            f"the runs cannot be shown: their records are not what Shoal writes ({error!r})"
+        ) from error
 
 
 def write_report(runs: Sequence[RunView], path: Path, title: str) -> None:

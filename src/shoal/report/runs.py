@@ -57,7 +57,7 @@ def read_run(directory: Path, label: str | None = None) -> RunView:
         raise SpecError(f"{directory} is not a run: it has no spec.toml; give one that `shoal run` wrote")
     try:
         spec = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # TOML's and Unicode's errors are of these kinds
         raise SpecError(f"{path} is not TOML ({error}); restore it or run again") from error
     rounds, summary = _read_rounds(directory / "rounds.jsonl"), _read_summary(directory / "summary.json")
     run = RunView(label or "", spec, rounds, summary)
@@ -139,7 +139,7 @@ def _read_rounds(path: Path) -> list[Mapping[str, Any]]:
 def _parse_round(path: Path, place: int, line: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(
             f"{path}, line {place} is not JSON ({error}); remove the line or run again"
         ) from error
@@ -153,7 +153,7 @@ def _read_summary(path: Path) -> Mapping[str, Any]:
         return {}
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{path} is not JSON ({error}); delete it and resume the run") from error
     if not isinstance(summary, dict):
         raise SpecError(f"{path} must hold one JSON object; delete it and resume the run")

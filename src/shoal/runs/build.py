@@ -33,6 +33,7 @@ from shoal.models.layers import batch_norms, dropouts, last_linear, noise_shapes
 from shoal.round_clock import Deadline
 from shoal.runs.crowd import check_population, fleet_of, timetable_of
 from shoal.runs.evaluation import Evaluator
+from shoal.runs.limits import check_memory, within_memory
 from shoal.runs.warm_start import warm
 from shoal.spec import Spec, TaskSpec
 from shoal.task_parts import dataset_loader, model_builder, part_name
@@ -83,8 +84,10 @@ def build(spec: Spec, elsewhere: Elsewhere | None = None) -> Setup:
     if spec.engine.name == "ray":
         actors = partial(RayActors, address=spec.engine.address, count=spec.engine.workers)
         elsewhere = Elsewhere(actors)
-    workers = spec.engine.workers or cores()
-    engine = LocalEngine(side, shards, spec.engine.mode, workers, timetable, fleet, elsewhere)
+    where = spec.engine
+    engine = LocalEngine(
+        side, shards, where.mode, where.workers or cores(), timetable, fleet, elsewhere, where.timeout
+    )
     own = replace(task, root=data.root)  # the clients' task has no access to the server's samples
     federation = server_side(spec, own, engine, most)
     return Setup(spec, federation, dataset, shards, side)
@@ -129,6 +132,7 @@ def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Fede
         remembers,
         faults.min_replies,
         deadline,
+        faults.rates,
     )
 
 
@@ -139,6 +143,7 @@ def _model_key(spec: Spec) -> Key:
 
 def deal(spec: Spec) -> tuple[Dataset, Shards]:
     """The data set, and its partition among clients."""
+    check_memory(spec)
     dataset = load_dataset(spec.task)
     try:
         key = spec.seeds.key("partition", spec.seed)
@@ -251,7 +256,7 @@ def _called(
     except TypeError as error:
         wanted = "shape, classes and keyword options" if given else "nothing but keyword options"
         raise SpecError(f"{path}: {function.__name__} must take {wanted} ({error})") from None
-    with stage(f"{path}: {function.__name__}", None, 0):
+    with within_memory(f"{path}: {function.__name__}"), stage(f"{path}: {function.__name__}", None, 0):
         return function(*given, **mine)
 
 

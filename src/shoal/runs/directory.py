@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tomli_w
+import torch
 from safetensors.torch import save
 from torch import Tensor
 
@@ -191,7 +192,8 @@ class RunDirectory:
     def write_result(self, weights: Mapping[str, Tensor], summary: Mapping[str, Any]) -> None:
         """Write all models of the server and the summary of the run, which is finished with it."""
         assert self._manifest is not None
-        model = save({name: value.contiguous() for name, value in weights.items()})
+        # clusters that nobody has trained yet share their tensors, and a file must hold each by itself
+        model = save({n: v.clone(memory_format=torch.contiguous_format) for n, v in weights.items()})
         text = (to_json(summary, indent=2) + "\n").encode()
         rounds = Stamp(self._length, self._lines.hexdigest())
         result = {ROUNDS: rounds, MODEL: write_whole(self.path / MODEL, model), SUMMARY: stamp(text)}

@@ -58,6 +58,6 @@ def _granted(handle: int) -> bool:
         return True
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except (BlockingIOError, PermissionError):  # which of the two, depends on the system
         return False
     return True

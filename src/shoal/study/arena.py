@@ -1,11 +1,15 @@
 """The arena: every defence against every attack, and without any attack, each pair a run of its own.
 
-A defence is a method. One that takes the number of attackers to expect gets the true number. Accuracies are
-those after the last round; a tolerance is the share of its clean accuracy that a defence keeps.
+A defence is a method. One that takes the number of attackers to expect gets the true number. The oracle
+is uniform FedAvg over the honest clients alone, which no attack changes: one run for each seed, and the
+measure of all others. Accuracies are means of the last ten rounds, after all rounds and at some rounds
+before: what falls late shows only late. A defence that is poor without an attack is no defence, whatever
+it keeps under one.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +21,7 @@ from shoal.config import Table, arguments, choose
 from shoal.core.attack import USUAL
 from shoal.core.errors import SpecError
 from shoal.overrides import with_method, with_settings
-from shoal.report.table import over_seeds
+from shoal.report.table import Stat, over_seeds
 from shoal.runs.build import as_method
 from shoal.runs.files import is_free
 from shoal.runs.result import Result
@@ -28,14 +32,22 @@ from shoal.study.jobs import Job, kept_answers, run_with_progress
 from shoal.study.robustness import accuracy_summary, degradation, detection, quotient, tolerance
 
 CLEAN = "clean"  # named in place of an attack: there is none
+ORACLE = "oracle"  # named in place of a defence
+UNIFORM = "fedavg:weights=uniform"  # what the oracle is, without an attack
 DEFENCES = (
-    *("fedavg", "dsvd", "qfedavg", "fedcpa", "fedsvd", "krum", "multikrum"),
+    *(ORACLE, UNIFORM, "fedavg", "dsvd", "qfedavg", "fedcpa", "fedsvd", "krum", "multikrum"),
     *("median", "trimmed_mean", "geomedian", "normclip", "fltrust"),
 )
+ABSENT = "garbage"  # the attack that leaves the honest clients to themselves
+LAST = 10  # rounds that an accuracy is the mean of
+READ_AT = (15, 30, 60)  # rounds
+POOR = 0.95  # of the oracle's clean accuracy: what lies below is not worth defending
+WHO = ("attack.fraction=", "attack.attackers=")  # fields that say who attacks
 ATTACKERS_EXPECTED = ("f", "trim")  # fields of defences: how many attackers, as a number or as a share
 
 QUICK: Table = {  # the setting where no spec is given
-    "rounds": 15,
+    "rounds": 60,
+    "local": {"epochs": 1},
     "partition": {"kind": "dirichlet", "clients": 20, "beta": 0.5},
     "selector": "all",
     "attack": {"fraction": 0.3},
@@ -83,14 +95,24 @@ def plan(
     matches = []
     for defence in defences:
         for attack in (CLEAN, *attacks):
-            attacked = with_attack(table, attack, common)
-            both = with_defence(attacked, defence, _expected(attacked.get("attack", common), attacked))
+            label, met = (UNIFORM, _oracle_meets(attack)) if defence == ORACLE else (defence, attack)
+            attacked = with_attack(table, met, common)
+            both = with_defence(attacked, label, _expected(attacked.get("attack", common), attacked))
             for seed in seeds:
                 spec = from_table({**both, "seed": seed})
                 _check(spec)
-                name = f"{file_name(defence)}-{file_name(attack)}-seed{seed}"
+                name = f"{file_name(label)}-{file_name(met)}-seed{seed}"
                 matches.append(Match(defence, attack, Job(name, spec, measure)))
     return matches
+
+
+def _oracle_meets(attack: str) -> str:
+    """The attack without the lies: the same attackers, who are refused."""
+    if attack == CLEAN:
+        return CLEAN
+    _, fields = split(attack, "attack")
+    who = [field.removeprefix("attack.") for field in fields if field.startswith(WHO)]
+    return f"{ABSENT}:{','.join(who)}" if who else ABSENT
 
 
 def _expected(attack: Mapping[str, Any], table: Table) -> float:
@@ -135,11 +157,15 @@ def measure(result: Result) -> dict[str, Any]:
     found = accuracy_summary(result.records)
     if found is None:
         raise SpecError("the arena compares accuracies, and this task has none; take one with classes")
-    weights = [
-        r["attackers_weight"] for r in result.records if r.get("attackers") and "attackers_weight" in r
-    ]
+    weights, shares = (
+        [r[name] for r in result.records if r.get("attackers") and name in r]
+        for name in ("attackers_weight", "attackers_step_share")
+    )
     return {
         **found._asdict(),
+        "settled": settled(result.records, len(result.records)),
+        "read_at": {str(last): settled(result.records, last) for last in READ_AT},
+        "attackers_step_share": max(map(abs, shares[-LAST:])) if shares else None,
         "attackers_share": result.summary.get("attackers_share", 0.0),
         "attack_success": result.summary.get("attack_success"),
         "attackers_weight": sum(weights) / len(weights) if weights else None,
@@ -147,49 +173,97 @@ def measure(result: Result) -> dict[str, Any]:
     }
 
 
+def settled(records: Sequence[Mapping[str, Any]], last: int) -> float | None:
+    """The mean accuracy of the ten rounds up to this one; None if it was never reached or evaluated."""
+    if last > len(records):
+        return None
+    stat = over_seeds([record.get("accuracy") for record in records[max(0, last - LAST) : last]])
+    return None if stat is None else stat.mean
+
+
 def run_matches(matches: Sequence[Match], out: Path) -> dict[str, Any]:
     """The answers of all matches: those in the folder are kept, the rest is run on all cores."""
     if not (out / RUNS).is_dir() and not is_free(out):
         raise SpecError(f"{out} holds something else than an arena; choose another --out")
-    jobs = [match.job for match in matches]
+    jobs = list({match.job.name: match.job for match in matches}.values())  # the oracle's serve several
     answers = kept_answers(jobs, out / RUNS)
     missing = [job for job in jobs if job.name not in answers]
     return answers | run_with_progress("arena", missing, out / RUNS) if missing else answers
 
 
 def cells(matches: Sequence[Match], answers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For each defence and attack, in the order of the matches, the means over seeds."""
+    """For each defence and attack, in the order of the matches, what was found over the seeds."""
     seeds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for match in matches:
         seeds.setdefault((match.defence, match.attack), []).append(answers[match.job.name])
-    return [_cell(defence, attack, runs, seeds[defence, CLEAN]) for (defence, attack), runs in seeds.items()]
+    return [
+        _cell(
+            defence,
+            attack,
+            runs,
+            seeds[defence, CLEAN],
+            seeds.get((ORACLE, attack)),
+            seeds.get((ORACLE, CLEAN)),
+        )
+        for (defence, attack), runs in seeds.items()
+    ]
+
+
+Answers = Sequence[Mapping[str, Any]]  # one for each seed
 
 
 def _cell(
-    defence: str, attack: str, runs: Sequence[Mapping[str, Any]], clean: Sequence[Mapping[str, Any]]
+    defence: str, attack: str, runs: Answers, clean: Answers, oracle: Answers | None, ideal: Answers | None
 ) -> dict[str, Any]:
     def mean(name: str) -> float | None:
         stat = over_seeds([run[name] for run in runs])
         return None if stat is None else stat.mean
 
     hit = attack != CLEAN
-    accuracy, before = over_seeds([run["final"] for run in runs]), over_seeds([run["final"] for run in clean])
-    assert accuracy is not None
-    assert before is not None
+    accuracy, before = _over(runs), _over(clean)
+    ratios = [run["settled"] / best["settled"] for run, best in zip(runs, oracle or (), strict=bool(oracle))]
+    ratio = over_seeds(ratios)
     return {
         "defence": defence,
         "attack": attack,
         "accuracy": accuracy.mean,
         "std": accuracy.std,
+        "interval": interval(accuracy.std, len(runs)),
+        "worst": min(run["settled"] for run in runs),
+        "read_at": {last: _at(runs, last) for last in map(str, READ_AT)},
+        "of_oracle": None if ratio is None else ratio.mean,
+        "worst_of_oracle": min(ratios, default=None),
         "clean_accuracy": before.mean,
+        "poor": ideal is not None and before.mean < POOR * _over(ideal).mean,
         "tolerance": tolerance(before.mean, accuracy.mean) if hit else None,
         "degradation": degradation(before.mean, accuracy.mean) if hit else None,
         "robustness_quotient": quotient(accuracy.mean, mean("attackers_share") or 0.0) if hit else None,
         "attack_success": mean("attack_success"),
         "attackers_weight": mean("attackers_weight"),
+        "attackers_step_share": mean("attackers_step_share"),
         "detection": mean("detection"),
         **{name: mean(name) for name in MEASURES},
     }
+
+
+def _at(runs: Answers, last: str) -> float | None:
+    found = over_seeds([run["read_at"][last] for run in runs])
+    return None if found is None else found.mean
+
+
+def _over(runs: Answers) -> Stat:
+    found = over_seeds([run["settled"] for run in runs])
+    assert found is not None
+    return found
+
+
+def interval(std: float, seeds: int) -> float | None:
+    """Half the width of the 95 % interval of a mean over seeds, by Student's t; None for one seed."""
+    if seeds < 2:
+        return None
+    from scipy.stats import t as student  # slow to import
+
+    return float(student.ppf(0.975, seeds - 1)) * std / math.sqrt(seeds)
 
 
 def names(text: str) -> list[str]:

@@ -100,9 +100,9 @@ CONTESTS = (
     Contest(
         "Devices",
         "Clients are slow and fast",
-        "Devices of several tiers, whose speed changes from round to round. SITUA-CQ hands a model from "
-        "client to client inside clusters with balanced labels, and chooses the bits by their speed. The "
-        "time is that of the simulated devices.",
+        "Devices of several tiers, whose speed changes from round to round. SITUA-CQ hands a model on from "
+        "client to client inside clusters with balanced labels, in bits that suit their speed. The time is "
+        "that of the simulated devices.",
         ("fedavg", "situa_cq:preset=fast"),
         {
             "rounds": 60,

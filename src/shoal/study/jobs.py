@@ -7,6 +7,7 @@ the block that started them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -28,6 +29,7 @@ from shoal.engines.os_settings import die_with_parent
 from shoal.runs.directory import RunDirectory
 from shoal.runs.files import is_free, write_whole
 from shoal.runs.json_text import to_json
+from shoal.runs.manifest import DamagedError
 from shoal.runs.result import Result
 from shoal.runs.runner import resume, run
 from shoal.spec import Spec
@@ -72,7 +74,7 @@ def kept_answers(jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
         if not is_free(path):
             directory = RunDirectory.reopen(path, job.spec)
             if (path / ANSWER).exists() and directory.finished:
-                with suppress(ValueError, RecursionError):  # else it is measured again
+                with suppress(DamagedError):  # then it is measured again
                     found[job.name] = _read(path)
     return found
 
@@ -169,7 +171,8 @@ def _run_job(job: Job, folder: Path, watcher: Callable[[Mapping[str, Any]], None
             result = resume(path, watcher, report=False)
         else:
             result = run(alone, path, watcher, report=False)
-        write_whole(path / ANSWER, (to_json(job.measure(result)) + "\n").encode())
+        text = to_json(job.measure(result))
+        write_whole(path / ANSWER, f'{{"answer": {text}, "sha256": "{_sha256(text)}"}}\n'.encode())
     except SpecError as error:
         return WorkerMessage(True, str(error), True)
     except Exception as error:
@@ -179,7 +182,19 @@ def _run_job(job: Job, folder: Path, watcher: Callable[[Mapping[str, Any]], None
 
 
 def _read(path: Path) -> Any:
-    return json.loads((path / ANSWER).read_text(encoding="utf-8"))
+    """The answer in a folder; raises `DamagedError` if it is not the one that was written."""
+    try:
+        found = json.loads((path / ANSWER).read_text(encoding="utf-8"))
+        answer, digest = found["answer"], found["sha256"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise DamagedError(f"{path / ANSWER} is damaged") from None
+    if _sha256(to_json(answer)) != digest:
+        raise DamagedError(f"{path / ANSWER} is damaged")
+    return answer
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def run_with_progress(title: str, jobs: Sequence[Job], folder: Path) -> dict[str, Any]:

@@ -37,6 +37,11 @@ CURVE = {
     "bytes_up": 2**30,
     "start_mib": 1.5,
 }
+IMAGES = {"images": [[[0.0, 0.5, 0.5, 1.0]]], "psnrs": [40.0]}
+AUDIT = {
+    **{"knows": 40.0, "lacks": 5.0, "labels": 1.0, "shape": [1, 2, 2]},
+    "found": {"originals": [[[0.0] * 4]], "knows": IMAGES, "lacks": IMAGES, "signature": None},
+}
 
 
 def pretended(jobs):
@@ -47,7 +52,7 @@ def pretended(jobs):
         curve = {"rounds": rounds, "accuracies": [50.0] * len(rounds), "uploaded": rounds}
         start = {"epochs": [0, 1, 5, 10], "accuracies": [0.1, 0.2, 0.3, 0.4], "bytes": 2**20}
         names = ["random", "gene"] if job.spec.method_name == "genefl" else ["random", "fresh head"]
-        answers[job.name] = {**CURVE, **curve, **dict.fromkeys(names, start)}
+        answers[job.name] = {**CURVE, **AUDIT, **curve, **dict.fromkeys(names, start)}
     return answers
 
 

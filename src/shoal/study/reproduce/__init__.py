@@ -15,12 +15,13 @@ from shoal.study.reproduce import (
     fsi_digits,
     fsi_houses,
     genefl,
+    genefl_figure4,
     genefl_traffic,
     situa,
 )
 from shoal.study.reproduce.experiment import Experiment
 from shoal.study.reproduce.grid import Measure
-from shoal.study.reproduce.table_experiment import Analyse, experiment, plain
+from shoal.study.reproduce.table_experiment import Analyse, experiment, plain, summary_and_curve
 
 TABLES = Path(__file__).parent / "tables"
 
@@ -30,6 +31,8 @@ FUNCTIONS: dict[str, tuple[Analyse, Measure]] = {
     "fsi-figure7": (fsi_houses.figure7, fsi_houses.error_of),
     "fsi-figure8": (fsi_houses.figure8, fsi_houses.error_of),
     "fsi-digits": (fsi_digits.digits, fsi_digits.confusion_of),
+    "fsi-one-class": (plain, summary_and_curve),
+    "fsi-features": (plain, summary_and_curve),
     "fedqp-table1": (fedqp.rank, fedqp.accuracy_curve),
     "fedqp-table2": (fedqp.rank, fedqp.accuracy_curve),
     "fedqp-figure3": (fedqp.figure3, fedqp.accuracy_curve),
@@ -41,6 +44,7 @@ FUNCTIONS: dict[str, tuple[Analyse, Measure]] = {
     "dsvd-ablation": (dsvd.ablation, dsvd.robustness),
     **{f"genefl-table{number}": (plain, genefl.client_curve) for number in range(1, 8)},
     "genefl-figure3": (genefl.figure3, genefl.client_curve),
+    "genefl-figure4": (genefl_figure4.figure4, genefl_figure4.reconstructions_of),
     "genefl-figure5": (genefl.figure5, genefl.client_curve),
     "genefl-figure6": (genefl.figure6, genefl.client_curve),
     "genefl-newcomers": (genefl.newcomers, genefl.starts_of),
