@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_raylet_start_wait_time_s"] = "200"  # noqa: SIM112
+os.environ["RAY_raylet_start_wait_time_s"] = "600"  # noqa: SIM112
 
 import ray
 from ray.cluster_utils import Cluster
