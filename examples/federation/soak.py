@@ -2,8 +2,8 @@
 
     python examples/federation/soak.py --out runs/soak --rounds 200
 
-Three sites train with SCAFFOLD over Flower on this machine. Memory and open files of all processes are written
-to soak.csv after every round; at the end the first and last quarters are compared.
+Three sites train with SCAFFOLD over Flower on this machine. Memory and open files of all processes are
+written to soak.csv after every round; at the end the first and last quarters are compared.
 """
 
 import argparse
