@@ -17,6 +17,7 @@ from shoal.arrivals import ARRIVALS
 from shoal.attacks import ATTACKS
 from shoal.audit import plan as audit
 from shoal.cli import app
+from shoal.cli.options import grid_of, numbers
 from shoal.codecs import CODECS
 from shoal.config import arguments
 from shoal.core.attack import Attack
@@ -24,7 +25,7 @@ from shoal.data import DATASETS
 from shoal.data.partitions import PARTITIONS
 from shoal.methods import METHODS
 from shoal.models import MODELS
-from shoal.overrides import with_method, with_settings
+from shoal.overrides import value_of, with_method, with_settings
 from shoal.run_settings import Checkpoint, EngineSpec, Evaluate
 from shoal.selectors import SELECTORS
 from shoal.solver.sgd import Sgd
@@ -133,8 +134,9 @@ def test_commands_exist_and_their_specs_resolve(words, tmp_path):
     given = COMMANDS[name].make_context(name, list(rest)).params  # refuses what it does not know
     table = load_table(given["spec"]) if given.get("spec") else {}
     if name == "compare":
-        seeds = [int(seed) for seed in given["seeds"].split(",")]
-        assert compare.plan(given["names"], table, given["settings"] or [], seeds, tmp_path)
+        grid = {field: list(map(value_of, texts)) for field, texts in grid_of(given["grid"] or []).items()}
+        seeds = numbers(given["seeds"])
+        assert compare.plan(given["names"], table, given["settings"] or [], seeds, tmp_path, grid)
     elif name == "arena":
         defences, attacks = arena.names(given["defences"]), arena.names(given["attacks"])
         table = table if given.get("spec") else arena.QUICK
@@ -144,9 +146,9 @@ def test_commands_exist_and_their_specs_resolve(words, tmp_path):
         uploads = audit.names(given["uploads"])
         table = table if given.get("spec") else audit.QUICK
         assert audit.plan(uploads, table, given["settings"] or [], audit.Options(given["images"]))
-    elif name == "reproduce" and given["name"]:
+    elif name == "reproduce" and given["name"] not in (None, "list"):
         assert chosen(given["name"], given["scale"], EXPERIMENTS)
-    elif name in ("run", "partition"):
+    elif name in ("run", "partition") and "task.init" not in str(given["settings"]):
         table = with_method(table, given["method"]) if given.get("method") else table
         assert from_table(with_settings(table, given["settings"] or []))
 
@@ -171,7 +173,7 @@ def test_make_knows_what_the_readme_says():
 # -- Python
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/extending.md", "docs/reproduce.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/extending.md", "docs/reproduce.md", "docs/results.md"])
 def test_python_runs(page, monkeypatch):
     module = types.ModuleType("shown")
     monkeypatch.setitem(sys.modules, "shown", module)

@@ -31,13 +31,14 @@ from shoal.core.errors import SpecError, StageError
 
 # typer loads pydantic, a third of its time, to read an absent --help that has no default
 NO_HELP = {"help": False}
+NO_COMPLETION = dict.fromkeys(("install_completion", "show_completion"), False)
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={
         "help_option_names": ["-h", "--help"],
-        "default_map": NO_HELP | dict.fromkeys(LISTS, NO_HELP),
+        "default_map": NO_HELP | NO_COMPLETION | dict.fromkeys(LISTS, NO_HELP),
     },
 )
 

@@ -57,7 +57,7 @@ def demo_page(scenes: Sequence[DemoScene]) -> str:
         "Systems": ", ".join(NAMES[scene.system] for scene in scenes),
         "Runs": str(len(runs)),
         "Seeds": ", ".join(seeds),
-        "Processor time of all runs": human_seconds(seconds),
+        "Time of all runs, one after another": human_seconds(seconds),
     }
     sections = [_section(scene) for scene in scenes]
     return document(
@@ -103,6 +103,8 @@ def demo_picture(scenes: Sequence[DemoScene]) -> Figure:
                 0, 1.03, NAMES[scene.system], transform=panel.transAxes, fontsize=13, color=COLOURS[place]
             )
             panel.set_xlabel(x_title)
+            if scene.metric != "accuracy":
+                panel.set_ylabel(METRIC_AXES[scene.metric].title)
             panel.set_ylim(0, 100)
             panel.set_xlim(left=0)
         axes[0].set_ylabel("Test accuracy (%)")

@@ -68,15 +68,15 @@ CONTESTS = (
     Contest(
         "Bandwidth, and arrival",
         "Clients cannot send much",
-        "50 clients with four digits each train a small CNN. GENE-FL sends up only the few layers that a "
-        "cluster agrees on, which also give newcomers a start; every client keeps the rest for itself.",
+        "50 clients with four digits each. GENE-FL sends up only the layers that a cluster agrees on, which "
+        "also give newcomers a start; every client keeps the rest for itself.",
         ("fedavg", "genefl"),
         {
-            "rounds": 20,
-            "task": {"dataset": "mnist5k", "model": "lenet"},
+            "rounds": 15,
+            "task": {"dataset": "mnist5k", "model": "mlp"},
             "partition": {"kind": "shards", "clients": 50, "classes": 4},
             "selector": {"count": 10},
-            "local": {"lr": 0.01, "momentum": 0.9, "batch": 20, "epochs": 3},
+            "local": BATCHES,
         },
         "mean_client_accuracy",
         "bytes",
