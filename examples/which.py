@@ -23,6 +23,7 @@ DIGITS = {
     "engine": {"mode": "serial"},
 }
 OWN, ALL = "mean_client_accuracy", "final_accuracy"
+ROBUST = ["krum", "multikrum", "median", "trimmed_mean", "geomedian", "normclip", "fedcpa", "dsvd", "fltrust"]
 PERSONAL = ["fedper", "fedrep", "ditto", "apfl", "fedamp", "genefl", "local"]
 LATE = {"round": 21, "clients": "15-29"}
 
@@ -61,7 +62,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
             "partition": {"kind": "iid", "clients": 30},
             "attack": {"name": "sign_flip", "fraction": 0.3},
         },
-        ["fedavg", "krum", "multikrum", "median", "trimmed_mean", "geomedian", "normclip", "fedcpa", "dsvd", "fltrust"],
+        ["fedavg", *ROBUST],
     ),
     "newcomers: half come for the last ten rounds": (
         OWN,
@@ -75,7 +76,13 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
         ALL,
         {"partition": {"kind": "one_class", "clients": 10}, "selector": "all"},
         [
-            "fedavg", "fedprox", "scaffold", "fedamp", "fedfusion", "fedntd", "local",
+            "fedavg",
+            "fedprox",
+            "scaffold",
+            "fedamp",
+            "fedfusion",
+            "fedntd",
+            "local",
             {
                 "method": {"name": "fsi", "epochs": 100, "alpha": 0.01},
                 "task": {"dataset": "digits", "model": "logistic_ova"},
@@ -86,6 +93,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
         OWN,
         {
             "rounds": 20,
+            "local": {"lr": 0.05, "batch": 20, "epochs": 1},
             "task": {"dataset": "examples.own_data:load", "model": "examples.own_data:net"},
             "partition": "natural",
             "selector": "all",

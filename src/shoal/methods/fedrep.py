@@ -64,11 +64,13 @@ class HeadFirst(SharedLayersMethod):
     ) -> tuple[Weights, Reply]:
         """See `Method`."""
         head = self._head(task, self.local_model(memory, message), data, context)
-        body = body_task(task, head)
+        sent = message.model
+        start = Weights(sent.params, {**sent.buffers, **head})
         steps = some_epochs(data, self._head_epochs, self.local.epochs, self.local.epochs)
-        trained = self.local.train(body, message.model, steps, context, self.terms)
-        payload = ModelUpdate(trained.update(message.model))
-        return Weights(head, {}), Reply(payload, data.weight, {"train_loss": trained.loss})
+        trained = self.local.train(body_task(task), start, steps, context, self.terms)
+        change = trained.update(start)
+        update = Weights(change.params, {name: change.buffers[name] for name in sent.buffers})
+        return Weights(head, {}), Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})
 
     def _head(self, task: Task, start: Weights, data: Data, context: Context) -> dict[str, Tensor]:
         """The head after its epochs, on features that the sent representation computes."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from shoal.core.data import Data, Plan
 from shoal.core.errors import SpecError
@@ -32,9 +32,20 @@ def head_task(task: Task) -> Task:
     return Task(build, task.loss, task.classes, device=task.device, plan=plan, last="", shape=(width,))
 
 
-def body_task(task: Task, head: Mapping[str, Tensor]) -> Task:
-    """The model with these values in its last layer, which is not trained."""
-    return replace(task, frozen={**task.frozen, **head}, plan=None, last=None)
+@lru_cache(maxsize=4)
+def body_task(task: Task) -> Task:
+    """The model with its last layer among the buffers, so that it is not trained."""
+    assert task.last is not None
+    return replace(task, build=partial(_headless, task.build, task.last.rstrip(".")), plan=None, last=None)
+
+
+def _headless(build: Callable[[], nn.Module], last: str) -> nn.Module:
+    module = build()
+    layer = module.get_submodule(last)
+    for name, value in list(layer.named_parameters()):
+        delattr(layer, name)
+        layer.register_buffer(name, value.detach())
+    return module
 
 
 def features_data(task: Task, weights: Weights, data: Data) -> Data:
