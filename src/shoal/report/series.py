@@ -35,7 +35,6 @@ KNOWN = frozenset(
         "bytes_up",
         "bytes_down",
         "seconds",
-        "total_seconds",
         "predicted_classes",
         "virtual_seconds",
         "cohort",

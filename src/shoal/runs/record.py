@@ -90,7 +90,6 @@ def summarise(spec: Spec, records: Sequence[Record]) -> dict[str, Any]:
         "final_loss": last["loss"],
         **measures,
         **{name: sum(r[name] for r in records) for name in ("bytes_up", "bytes_down", "seconds")},
-        "total_seconds": sum(r.get("total_seconds", r["seconds"]) for r in records),
         "virtual_seconds": _virtual(records),
         "rejected": sum(len(r["rejected"]) for r in records),
     }

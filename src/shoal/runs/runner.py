@@ -152,9 +152,11 @@ def play(
 ) -> Result:
     """Run the rounds that are missing, and conclude the run."""
     spec, saved = setup.spec, progress.accepted
-    pace = _Pace(spec.checkpoint)
+    pace, evaluating = _Pace(spec.checkpoint), 0.0
     while not _over(spec, records):
+        started = time.perf_counter()
         progress, record = _round(spec, setup, progress, records)
+        evaluating += time.perf_counter() - started - record["seconds"]
         records.append(record)
         if directory is not None:
             directory.append_round(record)
@@ -164,7 +166,7 @@ def play(
                 saved = progress.accepted
         if watcher is not None:
             watcher(record)
-    summary = conclude(setup, progress, records, directory, report)
+    summary = conclude(setup, progress, records, directory, report, evaluating)
     return Result.of(
         summary, records, None if directory is None else directory.path, spec, lambda: (setup, progress)
     )
@@ -192,11 +194,18 @@ class _Pace:
 
 
 def conclude(
-    setup: Setup, progress: Progress, records: Sequence[Record], directory: RunDirectory | None, report: bool
+    setup: Setup,
+    progress: Progress,
+    records: Sequence[Record],
+    directory: RunDirectory | None,
+    report: bool,
+    evaluating: float = 0.0,
 ) -> dict[str, Any]:
     """The summary of a finished run; also written to its directory, with the models and the report."""
     weights = named_weights(setup.federation.method.models(progress.state))
-    summary = summarise(setup.spec, records) | {
+    summary = summarise(setup.spec, records)
+    summary |= {
+        "total_seconds": summary["seconds"] + evaluating,
         "weights_sha256": weights_sha256(weights),
         "memory_sha256": _memory_sha256(setup, progress),
         "environment": environment(),
@@ -239,7 +248,6 @@ def _round(spec: Spec, setup: Setup, progress: Progress, before: Sequence[Record
     ended = _out_of_time(spec, [*before, {"virtual_seconds": done.seconds}])
     evaluated = measured(spec, setup.federation, progress, setup.dataset, ended=ended)
     record = as_record(progress.round, evaluated, done, seconds, setup.shards.names)
-    record["total_seconds"] = time.perf_counter() - started  # with the evaluation
     if spec.arrivals is not None:
         record |= presence(setup.federation.engine, progress.round - 1)
     if spec.attack is not None:
