@@ -14,6 +14,7 @@ from shoal.spec import PARTS, TAGS
 
 def with_settings(table: Table, settings: Iterable[str]) -> Table:
     """The table with `path.to.field=value` settings applied; a value that is not TOML is a string."""
+    table = _copied(table)
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not all(name.strip() for name in path.split(".")):

@@ -73,9 +73,18 @@ def test_a_million_clients_are_timed_with_their_directory(tmp_path, monkeypatch)
 
     for directory in (False, True):
         shoal_contestant(replace(tiny(), directory=directory), serve)
-    whole = {"spec.toml", "rounds.jsonl", "model.safetensors", "summary.json", "report.html", "latest.json"}
-    assert written[:2] == [{"spec.toml", "rounds.jsonl"}] * 2
-    assert written[2:] == [whole | {f"progress-{rounds}.safetensors"} for rounds in (2, 4)]
+    whole = {
+        "spec.toml",
+        "rounds.jsonl",
+        "model.safetensors",
+        "summary.json",
+        "report.html",
+        "latest.json",
+        "lock",
+    }
+    assert written[:2] == [{"spec.toml", "rounds.jsonl", "latest.json", "lock"}] * 2
+    for rounds, names in zip((2, 4), written[2:], strict=True):
+        assert whole | {f"progress-{rounds}.safetensors"} <= names
 
 
 def test_settings_of_the_published_workloads():

@@ -28,7 +28,7 @@ def test_it_changes_no_other_number(name):
     with_it, without = tuned(3, name, task=BATCH_NORM), tuned(0, name, task=BATCH_NORM)
     *before, last = with_it.records
     added = {key: last.pop(key) for key in list(last) if key.startswith("finetuned_")}
-    assert added.keys() == {*NAMES, "finetuned_client_accuracy_std"}
+    assert added.keys() == {*NAMES, "finetuned_client_accuracy_std", "finetuned_own_accuracy"}
     for one, other in zip([*before, last], without.records, strict=True):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
     assert with_it.weights_sha256 == without.weights_sha256
@@ -38,9 +38,9 @@ def test_it_changes_no_other_number(name):
 
 def test_every_client_trains_the_runs_solver_on_its_own_samples():
     result = tuned(4, {"name": "fedprox", "mu": 5.0}, local={"lr": 0.1, "batch": 8, "momentum": 0.5})
-    made, task = result._setup, result._setup.federation.task
+    made, task = result.setup, result.setup.federation.task
     method, data = made.federation.method, made.side.data
-    model = method.model(result._progress.state)
+    model = method.model(result.progress.state)
     found = []
     for client in range(8):
         key = made.federation.key.fold("evaluate", 3).fold("client", client)
