@@ -87,6 +87,11 @@ class LocalEngine(Engine):
         """The mode in use; with "auto" the one that is being tried, or the fastest."""
         return MODES[type(self._auto.way)] if self._here else "cluster"
 
+    @property
+    def settled(self) -> bool:
+        """Whether the mode will not change any more."""
+        return self._auto.settled
+
     def clients(self, round: int) -> Population:
         """See `Engine`."""
         present = self._timetable(round)

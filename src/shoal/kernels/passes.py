@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.formats import MOMENTUM, WEIGHTS, NumberFormat, drawn_for, to_either, to_nearest
+from shoal.kernels.formats import MOMENTUM, WEIGHTS, NumberFormat, draw_for, to_either, to_nearest
 from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare, inner
 from shoal.kernels.layout import BAND, Net, Workspace, clear
 from shoal.kernels.tiles import LANES, TALL, make_dot, make_outer
@@ -257,8 +257,8 @@ def _descend(
 def _round(work: Workspace, x: np.ndarray, rule: StepRule, step: Index, purpose: Word, flat: Index) -> None:
     """Round the momentum or the weights of a row of parameters, the first of which is at `flat`."""
     if rule.random:
-        noise = drawn_for(rule.key, step, purpose, flat, x.size, work.noise)
-        to_either(x, rule.form, noise, work.unit, work.inverse)
+        skip = draw_for(rule.key, step, purpose, flat, x.size, work.noise)
+        to_either(x, rule.form, work.noise[skip : skip + x.size], work.unit, work.inverse)
     else:
         to_nearest(x, rule.form, work.unit, work.inverse)
 

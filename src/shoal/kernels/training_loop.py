@@ -15,16 +15,17 @@ from numba import boolean, float32, float64, int64, uint64
 from shoal.kernels.distillation import agree, follow, make_soften
 from shoal.kernels.formats import NumberFormat
 from shoal.kernels.jit import Flag, Index, given, inner, merged
-from shoal.kernels.layout import Net, Workspace, copy
+from shoal.kernels.layout import Net, Workspace, copy, row_at
 from shoal.kernels.losses import batch_loss
 from shoal.kernels.passes import StepRule, forward_layer
 
 # the types of the fields of `Clients`
 CLIENTS = (
-    int64, given(float32, 2), float32[:, ::1], float32[:, ::1],  # loss, start, out, change
+    int64, int64, given(int64, 1), given(int64, 1), given(int64, 1),  # loss, params, start, out, change
     given(float32, 2), given(int64, 1), given(float32, 1),  # x, labels, targets
     given(int64, 1), given(int64, 1), given(int64, 1),  # rows, step_ptr, client_ptr
-    given(float32, 1), float64, float64, float64, given(float32, 2),  # lr, momentum, decay, mu, shift
+    given(float32, 1), float64, float64, float64,  # lr, momentum, decay, mu
+    given(int64, 1), given(int64, 1),  # shift, less
     float64, float64,  # beta, tau
     given(float32, 2), given(int64, 1), given(int64, 1), given(boolean, 1),  # features and their classes
     float64, float64,  # g_a, g_b
@@ -34,9 +35,10 @@ CLIENTS = (
 
 
 class Clients(NamedTuple):
-    """The arguments of `train`, as kernels take them."""
+    """The arguments of `train`, as kernels take them: rows of parameters by their addresses."""
 
     loss: Index
+    params: Index
     start: np.ndarray
     out: np.ndarray
     change: np.ndarray
@@ -51,6 +53,7 @@ class Clients(NamedTuple):
     weight_decay: float
     mu: float
     shift: np.ndarray
+    less: np.ndarray
     beta: float
     tau: float
     features: np.ndarray
@@ -94,17 +97,18 @@ def make_loop(
     - `begin(body, net, work, client, origin, shift)` loads a client's parameters,
     - `ahead(body, net, work, x, rows, step)` goes forward, in step -1 without dropout,
     - `back(body, net, work, n, last, rule, step, origin, shift)` goes backward with the update,
-    - `end(body, net, work, origin, out, change)` takes the result; returns whether it can be squared.
+    - `end(body, net, work, origin, out, change)` takes the result, where `out` is empty only its change;
+      returns whether that can be squared.
     """
     soften = make_soften(ahead)
 
     @merged
     def train_clients(c: Clients, first: Index, last: Index, net: Net, work: Workspace, body: Any) -> None:
-        known = np.empty((0, 0), np.float32)
+        known, scratch = np.empty((0, 0), np.float32), np.empty(c.params if c.less.size else 0, np.float32)
         for client in range(first, last):
-            origin = c.start[client if c.start.shape[0] > 1 else 0]
-            extra = c.shift[client] if c.shift.shape[0] else origin
-            shifted = c.shift.shape[0] > 0 and np.any(extra)  # a shift of zeros counts as none
+            origin = row_at(c.start[client if c.start.size > 1 else 0], c.params)
+            extra = _shift(c, client, origin, scratch)
+            shifted = c.shift.size > 0 and np.any(extra)  # a shift of zeros counts as none
             form, key = NumberFormat(np.int64(0), np.int64(0), np.float32(0)), (np.uint64(0), np.uint64(0))
             if c.forms.size > 0:
                 form = NumberFormat(c.forms[client, 0], c.forms[client, 1], c.largest[client])
@@ -123,10 +127,25 @@ def make_loop(
                 total += _losses(c, net, work, rows, known[c.step_ptr[step] - c.step_ptr[start] :])
                 more = _features(c, net, work, rows, step)
                 back(body, net, work, rows.size, rows.size + more, rule, step - start, origin, extra)
-            c.sound[client] = end(body, net, work, origin, c.out[client], c.change[client])
+            out = row_at(c.out[client], c.params) if c.out.size else origin[:0]
+            c.sound[client] = end(body, net, work, origin, out, row_at(c.change[client], c.params))
             c.losses[client] = total / max(stop - start, 1)
 
     return train_clients
+
+
+@inner
+def _shift(c: Clients, client: Index, origin: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+    """What is added to every gradient of a client; anything if nothing is."""
+    if c.shift.size == 0:
+        return origin
+    shift = row_at(c.shift[client], c.params)
+    if c.less.size == 0:
+        return shift
+    less = row_at(c.less[client], c.params)
+    for p in range(scratch.size):
+        scratch[p] = shift[p] - less[p]
+    return scratch
 
 
 @inner

@@ -47,10 +47,9 @@ from shoal.core.gate import Like
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Course, Start, Training
+from shoal.core.training import Course, Judge, Start, Training
 from shoal.core.types import Cohort, Context, Memory, Metrics, ModelUpdate, Moment, Reply, Setting, Weights
 from shoal.parts.factors import full_rank, is_matrix, rank_of
-from shoal.parts.losses import mean_loss
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -162,11 +161,11 @@ class DSVD(Training):
     ) -> Course:
         """See `Training`."""
         asked = self.score == "claimed"
-        before = mean_loss(task, message.model, data) if asked else None
-        trained = yield Start(message.model, self.terms)
+        before = (yield Judge(message.model)) if asked else None
+        trained = yield Start(message.model, self.terms, only_update=not asked)
         payload: Any = ModelUpdate(trained.update(message.model))
         if before is not None:
-            score = before - mean_loss(task, trained.weights, data)  # eq. 10
+            score = before - (yield Judge(trained.weights))  # eq. 10
             payload = DSVDReply(payload.update, score)
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 

@@ -59,16 +59,17 @@ def train(
     assert task.plan is not None
     clients, params = len(block.counts), task.plan.params
     alike = all(start.weights is starts[0].weights for start in starts)
-    begin = _flat([start.weights.params for start in (starts[:1] if alike else starts)], task)
-    shifts = _shifts(starts)
-    out, change = torch.empty(clients, params), torch.empty(clients, params)
+    begin = [start.weights.params for start in (starts[:1] if alike else starts)]
+    shifts, less = _shifts(starts)
+    kept = 0 if all(start.only_update for start in starts) else clients
+    out, change = [torch.empty(params) for _ in range(kept)], torch.empty(clients, params)
     losses = np.empty(clients)
     distil = next((term for term in terms if isinstance(term, NotTrue)), NotTrue(0.0, 1.0))
     follow = next((term for term in terms if isinstance(term, Generated)), None)
     sound = train_compiled(
         task.plan,
-        begin.numpy(),
-        out.numpy(),
+        _rows(begin, task),
+        [row.numpy() for row in out],
         change.numpy(),
         block.x.reshape(len(block.x), -1).numpy(),
         block.y.numpy(),
@@ -80,7 +81,8 @@ def train(
         momentum=rule.momentum,
         weight_decay=rule.weight_decay,
         mu=sum(term.mu for term in terms if isinstance(term, Proximal)),
-        shift=_flat(shifts, task).numpy() if shifts else None,
+        shift=_rows(shifts, task),
+        less=_rows(less, task),
         beta=distil.beta,
         tau=distil.tau,
         generated=None if follow is None else _generated(follow, block, keys),
@@ -89,7 +91,7 @@ def train(
         spread=partial(in_threads, block.counts * params, threads),
     )
     return TrainedBlock(
-        Weights(task.layout.tree(out), starts[0].weights.buffers),
+        [Weights(task.layout.tree(row), starts[0].weights.buffers) for row in out],
         Weights(task.layout.tree(change), {}),
         np.diff(block.client_ptr),
         torch.from_numpy(losses).float(),
@@ -122,11 +124,18 @@ def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> ExtraFeatu
     )
 
 
-def _shifts(starts: Sequence[Start]) -> list[Mapping[str, Tensor]]:
-    """One shift per start, zeros for a start without one; empty if no start has one."""
+def _shifts(starts: Sequence[Start]) -> tuple[list[Mapping[str, Tensor]], list[Mapping[str, Tensor]]]:
+    """The shift of each start, and what is subtracted from it: zeros where a start has none.
+
+    Both are empty if no start has one.
+    """
     if all(start.shift is None for start in starts):
-        return []
-    return [zeros_like(start.weights.params) if start.shift is None else start.shift for start in starts]
+        return [], []
+    none = zeros_like(starts[0].weights.params)
+    shifts = [none if start.shift is None else start.shift for start in starts]
+    if all(start.less is None for start in starts):
+        return shifts, []
+    return shifts, [none if start.less is None else start.less for start in starts]
 
 
 def in_threads(work: np.ndarray, threads: int, some: Some, clients: int) -> None:
@@ -172,10 +181,9 @@ if hasattr(os, "register_at_fork"):  # a forked process has a copy of the pool, 
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def _flat(rows: Sequence[Mapping[str, Tensor]], task: Task) -> Tensor:
-    """[rows, parameters]: the concatenated tensors of each row, in the model's order."""
-    found = [parameter_vector(row, task) for row in rows]
-    return found[0][None] if len(found) == 1 else torch.stack(found)
+def _rows(rows: Sequence[Mapping[str, Tensor]], task: Task) -> list[np.ndarray]:
+    """The concatenated tensors of each row, in the model's order."""
+    return [parameter_vector(row, task).contiguous().numpy() for row in rows]
 
 
 def parameter_vector(row: Mapping[str, Tensor], task: Task) -> Tensor:

@@ -21,6 +21,7 @@ from shoal.kernels.formats import FormatName
 from shoal.kernels.training import NO_ROUNDING
 from shoal.solver import compiled_sgd, torch_sgd
 from shoal.solver.formats import StepRounding, block_rounding, format_of, rounded, starts_rounded
+from shoal.solver.losses import mean_losses
 from shoal.solver.torch_sgd import Rule
 
 
@@ -80,6 +81,12 @@ class Sgd(Solver):
         rounding = StepRounding.of(name, self.rounding == "stochastic", noise)
         start = rounded(start, name)
         return torch_sgd.train(rule, task, start, data, noise, terms, shift, dtype, rounding)
+
+    def losses(
+        self, task: Task, weights: Sequence[Weights], data: Sequence[Data], threads: int = 1
+    ) -> Tensor:
+        """See `Solver`."""
+        return mean_losses(task, weights, data, threads)
 
     def fits(self, task: Task, terms: tuple[Term, ...]) -> bool:
         """See `Solver`."""

@@ -1,7 +1,10 @@
-"""The loss of a model on a client's samples."""
+"""The losses of models on clients' samples."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,8 +13,21 @@ from shoal.core.task import LOSSES, Task
 from shoal.core.types import Weights
 from shoal.kernels import mlp_loss
 from shoal.kernels.plan import DensePlan
-from shoal.parts.outputs import outputs_of
-from shoal.solver.compiled_sgd import parameter_vector
+from shoal.solver.compiled_sgd import in_threads, parameter_vector
+from shoal.solver.outputs import outputs_of
+
+
+def mean_losses(task: Task, weights: Sequence[Weights], data: Sequence[Data], threads: int) -> Tensor:
+    """[clients] float64: the mean loss of each client's model over its samples, of several at once."""
+    found = torch.empty(len(data), dtype=torch.float64)
+
+    def some(first: int, last: int) -> None:
+        for i in range(first, last):
+            found[i] = mean_loss(task, weights[i], data[i])
+
+    work = np.array([own.count for own in data]) * sum(task.layout.sizes)
+    in_threads(work, 1 if task.plan is None else threads, some, len(data))  # torch has one resident model
+    return found
 
 
 def mean_loss(task: Task, weights: Weights, data: Data) -> Tensor:
