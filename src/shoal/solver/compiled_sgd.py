@@ -76,7 +76,7 @@ def train(
         block.rows,
         block.step_ptr,
         block.client_ptr,
-        np.full(clients, rule.rate, np.float32),
+        _rates(rule.rate, starts, clients),
         losses,
         momentum=rule.momentum,
         weight_decay=rule.weight_decay,
@@ -97,6 +97,13 @@ def train(
         torch.from_numpy(losses).float(),
         bool(sound.all()),
     )
+
+
+def _rates(rate: float, starts: Sequence[Start], clients: int) -> np.ndarray:
+    """[clients] float32: the learning rate of each."""
+    if len(starts) == 1:
+        return np.full(clients, rate * starts[0].pace, np.float32)
+    return np.array([rate * start.pace for start in starts], np.float32)
 
 
 def _dropout(plan: Plan, keys: Sequence[Key]) -> DropoutKeys | None:
