@@ -28,7 +28,7 @@ def _mean_loss(
     """See `mean_loss`."""
     batch = min(_AT_ONCE, rows.size)
     net = make_net(sizes, batch)
-    work = make_work(net, batch, False, False)
+    work = make_work(net, batch, False, False, np.int64(0))
     pack(net, params, work.params)
     total = 0.0
     for first in range(0, rows.size, batch):

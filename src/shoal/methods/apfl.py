@@ -3,7 +3,7 @@
 Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020, Algorithm 1.
 
     client i:  trains the global model w as in FedAvg and sends its update
-               v_i <- v_i - lr grad_v F_i(alpha v_i + (1 - alpha) w), by SGD               -> `client_training`
+               v_i <- v_i - lr grad_v F_i(alpha v_i + (1 - alpha) w), by SGD              -> `client_training`
                alpha_i <- alpha_i - lr <v_i - w, grad F_i(alpha_i v_i + (1 - alpha_i) w)>  -> `next_alpha`
                uses alpha_i v_i + (1 - alpha_i) w                                          -> `mixture`
     server:    as FedAvg

@@ -19,11 +19,12 @@ not taken part yet has the initial model.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,6 +47,7 @@ from shoal.core.types import (
     Reply,
     Weights,
 )
+from shoal.kernels.products import mixtures, products
 from shoal.methods.local import Nothing
 from shoal.parts.pull import pulled
 from shoal.solver.sgd import Sgd
@@ -59,6 +61,8 @@ class FedAMPState(NamedTuple):
 
     initial: Params
     models: Mapping[int, Params]
+    square: float  # squared length of the initial model
+    squares: Mapping[int, float]  # those of the others
 
 
 @dataclass(frozen=True)
@@ -85,16 +89,19 @@ class FedAMP(Training):
 
     def init(self, task: Task, key: Key) -> FedAMPState:
         """See `Method`."""
-        return FedAMPState(task.init(key).params, {})
+        initial = task.init(key).params
+        return FedAMPState(initial, {}, *_squares([initial]), {})
 
     def dispatch(self, task: Task, state: FedAMPState, cohort: Cohort, moment: Moment) -> ModelMessage:
         """See `Method`."""
         held = dict(sorted({**dict.fromkeys(cohort.ids, state.initial), **state.models}.items()))
-        places, origin = {client: place for place, client in enumerate(held)}, in_one_vector(state.initial)
-        models = torch.stack([in_one_vector(model).vector for model in held.values()]).sub_(origin.vector)
-        own = torch.tensor([places[client] for client in cohort.ids])
-        mixed = attention(models, own, self.sigma, self.alpha).float() @ models + origin.vector  # eq. 6
-        return ModelMessage(PerClient([Weights(origin.layout.tree(row), {}) for row in mixed]))
+        places, models = {client: place for place, client in enumerate(held)}, _vectors(held.values())
+        own = [places[client] for client in cohort.ids]
+        squares = np.array([state.squares.get(client, state.square) for client in held])
+        xi = attention(squared_distances(models, own, squares), own, self.sigma, self.alpha)
+        mixed = torch.from_numpy(mixtures(xi, models)).to(task.device)  # eq. 6
+        layout = in_one_vector(state.initial).layout
+        return ModelMessage(PerClient([Weights(layout.tree(row), {}) for row in mixed]))
 
     def serve(self, state: FedAMPState, cohort: Cohort) -> Nothing:
         """See `Method`. A client uses the model that it has."""
@@ -112,7 +119,9 @@ class FedAMP(Training):
         self, task: Task, state: FedAMPState, acc: dict[int, Params], moment: Moment
     ) -> tuple[FedAMPState, Metrics]:
         """See `Method`."""
-        return state._replace(models=dict(sorted({**state.models, **acc}.items()))), {}
+        squares = {**state.squares, **dict(zip(acc, _squares([*acc.values()]), strict=True))}
+        models = {**state.models, **acc}
+        return state._replace(models=dict(sorted(models.items())), squares=dict(sorted(squares.items()))), {}
 
     def model(self, state: FedAMPState) -> None:
         """See `Method`."""
@@ -142,18 +151,37 @@ class FedAMP(Training):
         return memory
 
 
-def attention(models: Tensor, own: Tensor, sigma: float | None, alpha: float | None) -> Tensor:
-    """[own, n] float64: xi for the models [n, parameters] in the places `own`; each row has the sum 1."""
-    count, rows = len(models), torch.arange(len(own))
-    products, squares = models[own] @ models.mT, torch.linalg.vecdot(models, models)
-    distances = (squares[own, None] + squares - 2 * products).double().clamp(min=0)
-    distances[rows, own] = 0.0
+def _vectors(models: Iterable[Params]) -> list[np.ndarray]:
+    return [in_one_vector(model).vector.detach().cpu().contiguous().numpy() for model in models]
+
+
+def _squares(models: Sequence[Params]) -> list[float]:
+    """The squared lengths, to the bits of `products`: equal models are at a distance of exactly 0."""
+    return [float(products([vector])[0, 0]) for vector in _vectors(models)]
+
+
+def squared_distances(models: Sequence[np.ndarray], own: Sequence[int], squares: np.ndarray) -> np.ndarray:
+    """[own, n] float64: those of the models in the places `own` to all n, whose squared lengths are known."""
+    inner = products([models[place] for place in own], models)
+    distances: np.ndarray = np.maximum(squares[own, None] + squares - 2 * inner, 0.0)
+    distances[np.arange(len(own)), own] = 0.0
+    return distances
+
+
+def attention(
+    distances: np.ndarray, own: Sequence[int], sigma: float | None, alpha: float | None
+) -> np.ndarray:
+    """[own, n] float64: xi by the squared distances of the models in the places `own` to all n models.
+
+    Each row has the sum 1.
+    """
+    count, rows = distances.shape[1], np.arange(len(own))
     if sigma is None:
-        apart = distances[distances > 0]
-        sigma = float(apart.median()) if len(apart) else 1.0
+        apart = np.sort(distances[distances > 0])
+        sigma = float(apart[(len(apart) - 1) // 2]) if len(apart) else 1.0
     alpha = sigma / max(count - 1, 1) if alpha is None else alpha
-    xi = alpha / sigma * torch.exp(-distances / sigma)  # eq. 5
+    xi: np.ndarray = alpha / sigma * np.exp(-distances / sigma)  # eq. 5
     xi[rows, own] = 0.0
-    xi = xi / xi.sum(1, keepdim=True).clamp(min=1)
+    xi /= np.maximum(xi.sum(1, keepdims=True), 1.0)
     xi[rows, own] = 1 - xi.sum(1)
     return xi

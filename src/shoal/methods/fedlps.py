@@ -90,7 +90,7 @@ class FedLPSUpdate(NamedTuple):
 
 
 class Holders(NamedTuple):
-    """The clients with the same channels: these, their numbers in the global model, sums of changes to them."""
+    """Clients with the same channels: these, the numbers that they hold, and sums of changes to these."""
 
     kept: Pruning
     origin: Weights

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from shoal.core.data import Data
 from shoal.core.task import Task
 from shoal.core.types import Weights
+from shoal.kernels.plan import with_fusion
 
 Operator = Literal["single", "multi", "conv"]
 FUSION = "fusion.weight"  # the name of lambda, or A
@@ -67,7 +68,7 @@ class _Fused(nn.Module):
         self, net: nn.Module, last: str, operator: Operator, width: int, shape: tuple[int, ...]
     ) -> None:
         super().__init__()
-        self.net, self.fusion = net, _Fusion(initial_fusion(operator, width))
+        self.fusion, self.net = _Fusion(initial_fusion(operator, width)), net
         self._last, self._width, self._shape = last, width, shape
 
     def forward(self, x: Tensor) -> Tensor:
@@ -91,6 +92,8 @@ def fused_task(task: Task, operator: Operator) -> Task:
     assert task.last is not None
     last = task.last.removesuffix(".")
     build = partial(_fused, task.build, last, operator, task.width, task.shape)
+    plan = None if operator == "conv" else task.plan  # the kernels know lambda alone
+    length = initial_fusion(operator, task.width).numel()
     return Task(
         build,
         task.loss,
@@ -98,6 +101,7 @@ def fused_task(task: Task, operator: Operator) -> Task:
         {f"{NET}{name}": shape for name, shape in task.noise_shapes.items()},
         tuple(f"{NET}{name}" for name in task.batch_norms),
         task.device,
+        None if plan is None else with_fusion(plan, length),
         frozen={f"{NET}{name}": value for name, value in task.frozen.items()},
     )
 
