@@ -7,7 +7,8 @@ from toy import CURVATURES, OPTIMA, own_models, own_on_quadratics, same, start_o
 
 from shoal import SpecError
 from shoal.kernels.products import mixtures
-from shoal.methods.fedamp import FedAMP, attention, squared_distances
+from shoal.methods.fedamp import FedAMP
+from shoal.parts.attention import attention, squared_distances
 
 MODELS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], np.float32)
 ALL = range(3)

@@ -3,7 +3,7 @@
 Huang, Chu, Zhou, Wang, Liu, Pei, Zhang: Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI
 2021, Algorithm 1.
 
-    server:    xi_ij = alpha A'(||w_i - w_j||^2),  A(x) = 1 - exp(-x / sigma)        -> `attention`
+    server:    xi_ij = alpha A'(||w_i - w_j||^2),  A(x) = 1 - exp(-x / sigma)        -> `parts.attention`
                xi_ii = 1 - sum_j xi_ij;   u_i = sum_j xi_ij w_j                      eq. 5, 6
     client i:  w_i <- argmin_w F_i(w) + (lambda / (2 alpha)) ||w - u_i||^2,          eq. 7 -> `parts.pull`
                by SGD from its own last w_i
@@ -19,13 +19,12 @@ not taken part yet has the initial model.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from shoal.core.data import Data
@@ -47,8 +46,8 @@ from shoal.core.types import (
     Reply,
     Weights,
 )
-from shoal.kernels.products import mixtures, products
 from shoal.methods.local import Nothing
+from shoal.parts.attention import attention, mixed_models, model_vectors, squared_distances, squared_lengths
 from shoal.parts.pull import pulled
 from shoal.solver.sgd import Sgd
 from shoal.terms.proximal import Proximal
@@ -90,16 +89,16 @@ class FedAMP(Training):
     def init(self, task: Task, key: Key) -> FedAMPState:
         """See `Method`."""
         initial = task.init(key).params
-        return FedAMPState(initial, {}, *_squares([initial]), {})
+        return FedAMPState(initial, {}, *squared_lengths([initial]), {})
 
     def dispatch(self, task: Task, state: FedAMPState, cohort: Cohort, moment: Moment) -> ModelMessage:
         """See `Method`."""
         held = dict(sorted({**dict.fromkeys(cohort.ids, state.initial), **state.models}.items()))
-        places, models = {client: place for place, client in enumerate(held)}, _vectors(held.values())
+        places, models = {client: place for place, client in enumerate(held)}, model_vectors(held.values())
         own = [places[client] for client in cohort.ids]
         squares = np.array([state.squares.get(client, state.square) for client in held])
         xi = attention(squared_distances(models, own, squares), own, self.sigma, self.alpha)
-        mixed = torch.from_numpy(mixtures(xi, models)).to(task.device)  # eq. 6
+        mixed = mixed_models(xi, models).to(task.device)  # eq. 6
         layout = in_one_vector(state.initial).layout
         return ModelMessage(PerClient([Weights(layout.tree(row), {}) for row in mixed]))
 
@@ -119,7 +118,7 @@ class FedAMP(Training):
         self, task: Task, state: FedAMPState, acc: dict[int, Params], moment: Moment
     ) -> tuple[FedAMPState, Metrics]:
         """See `Method`."""
-        squares = {**state.squares, **dict(zip(acc, _squares([*acc.values()]), strict=True))}
+        squares = {**state.squares, **dict(zip(acc, squared_lengths([*acc.values()]), strict=True))}
         models = {**state.models, **acc}
         return state._replace(models=dict(sorted(models.items())), squares=dict(sorted(squares.items()))), {}
 
@@ -149,39 +148,3 @@ class FedAMP(Training):
     def local_model(self, memory: Weights, message: Any) -> Weights:
         """See `Method`."""
         return memory
-
-
-def _vectors(models: Iterable[Params]) -> list[np.ndarray]:
-    return [in_one_vector(model).vector.detach().cpu().contiguous().numpy() for model in models]
-
-
-def _squares(models: Sequence[Params]) -> list[float]:
-    """The squared lengths, to the bits of `products`: equal models are at a distance of exactly 0."""
-    return [float(products([vector])[0, 0]) for vector in _vectors(models)]
-
-
-def squared_distances(models: Sequence[np.ndarray], own: Sequence[int], squares: np.ndarray) -> np.ndarray:
-    """[own, n] float64: those of the models in the places `own` to all n, whose squared lengths are known."""
-    inner = products([models[place] for place in own], models)
-    distances: np.ndarray = np.maximum(squares[own, None] + squares - 2 * inner, 0.0)
-    distances[np.arange(len(own)), own] = 0.0
-    return distances
-
-
-def attention(
-    distances: np.ndarray, own: Sequence[int], sigma: float | None, alpha: float | None
-) -> np.ndarray:
-    """[own, n] float64: xi by the squared distances of the models in the places `own` to all n models.
-
-    Each row has the sum 1.
-    """
-    count, rows = distances.shape[1], np.arange(len(own))
-    if sigma is None:
-        apart = np.sort(distances[distances > 0])
-        sigma = float(apart[(len(apart) - 1) // 2]) if len(apart) else 1.0
-    alpha = sigma / max(count - 1, 1) if alpha is None else alpha
-    xi: np.ndarray = alpha / sigma * np.exp(-distances / sigma)  # eq. 5
-    xi[rows, own] = 0.0
-    xi /= np.maximum(xi.sum(1, keepdims=True), 1.0)
-    xi[rows, own] = 1 - xi.sum(1)
-    return xi

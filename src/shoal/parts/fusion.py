@@ -22,6 +22,7 @@ from shoal.core.data import Data
 from shoal.core.task import Task
 from shoal.core.types import Weights
 from shoal.kernels.plan import with_fusion
+from shoal.solver.outputs import features_of
 
 Operator = Literal["single", "multi", "conv"]
 FUSION = "fusion.weight"  # the name of lambda, or A
@@ -113,8 +114,7 @@ def _fused(build: Callable[[], nn.Module], *rest: Any) -> nn.Module:
 def with_features(task: Task, model: Weights, data: Data) -> Data:
     """The same samples and mini-batches, with the features that the model computes behind each sample."""
     x, y = data.all
-    with torch.no_grad():
-        features = task.features(model, x)
+    features = features_of(task, model, x)
     return replace(data, x=torch.cat([x.flatten(1), features], 1), y=y, rows=np.arange(data.count))
 
 

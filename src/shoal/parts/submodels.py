@@ -18,6 +18,7 @@ from shoal.core.task import Task
 from shoal.core.types import Weights
 from shoal.kernels.plan import plan_of, without_head
 from shoal.parts.layers import matrices
+from shoal.solver.outputs import features_of
 
 EXIT = "exit."  # prefix of the layer that ends a cut model
 
@@ -41,8 +42,7 @@ def body_task(task: Task) -> Task:
 def features_data(task: Task, weights: Weights, data: Data) -> Data:
     """The same samples and mini-batches, with the features that enter the last layer in place of x."""
     x, y = data.all
-    with torch.no_grad():
-        return replace(data, x=task.features(weights, x), y=y, rows=np.arange(data.count))
+    return replace(data, x=features_of(task, weights, x), y=y, rows=np.arange(data.count))
 
 
 def some_epochs(data: Data, first: int, last: int, epochs: int) -> Data:
