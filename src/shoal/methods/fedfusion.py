@@ -46,6 +46,7 @@ from shoal.parts.fusion import (
     renamed,
     with_features,
 )
+from shoal.parts.layers import other_layers
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -125,8 +126,8 @@ class FedFusion(AveragingMethod):
     def client_training(self, task: Task, memory: Any, message: Any, data: Data, context: Context) -> Course:
         """See `Training`."""
         sent, start = message.model, renamed(message.model)
-        plain = Weights({n: v for n, v in sent.params.items() if n != FUSION}, sent.buffers)
-        fused, given = fused_task(task, self.operator), with_features(task, plain, data)
+        given = with_features(task, other_layers(sent, [FUSION]), data)
+        fused = fused_task(task, self.operator)
         trained = yield Start(start, self.terms, task=fused, data=given, only_update=True)
         payload = ModelUpdate(named_back(trained.update(start)))
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})

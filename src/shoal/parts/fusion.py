@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.data import Data
+from shoal.core.flat import Flat, Layout
 from shoal.core.task import Task
 from shoal.core.types import Weights
 from shoal.kernels.plan import with_fusion
@@ -120,10 +121,18 @@ def with_features(task: Task, model: Weights, data: Data) -> Data:
 
 def renamed(weights: Weights) -> Weights:
     """A model and its fusion, with the names that they have in the fused task."""
-    params = {n if n == FUSION else f"{NET}{n}": value for n, value in weights.params.items()}
-    return Weights(params, {f"{NET}{name}": value for name, value in weights.buffers.items()})
+    return _with_names(weights, lambda name: name if name == FUSION else f"{NET}{name}")
 
 
 def named_back(weights: Weights) -> Weights:
     """The inverse."""
-    return Weights(*({n.removeprefix(NET): value for n, value in part.items()} for part in weights))
+    return _with_names(weights, lambda name: name.removeprefix(NET))
+
+
+def _with_names(weights: Weights, name: Callable[[str], str]) -> Weights:
+    params = weights.params
+    if isinstance(params, Flat):
+        params = Layout(tuple(map(name, params.layout.names)), params.layout.shapes).tree(params.vector)
+    else:
+        params = {name(n): value for n, value in params.items()}
+    return Weights(params, {name(n): value for n, value in weights.buffers.items()})
