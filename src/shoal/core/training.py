@@ -41,13 +41,19 @@ from shoal.core.types import (
 
 
 class Start(NamedTuple):
-    """How one client's training starts: its initial weights, loss terms and gradient shift."""
+    """How one client's training starts: its initial weights, loss terms and gradient shift.
+
+    A client may also train at another rate, another model than the task's, or on other samples than its own.
+    """
 
     weights: Weights
     terms: tuple[Term, ...] = ()  # added to the loss
     shift: Mapping[str, Tensor] | None = None  # added to every gradient
     less: Mapping[str, Tensor] | None = None  # subtracted from the shift
     only_update: bool = False  # whether the trained weights themselves are not wanted
+    pace: float = 1.0  # times the learning rate
+    task: Task | None = None  # the model to train
+    data: Data | None = None  # the samples and mini-batches
 
     @property
     def whole_shift(self) -> Mapping[str, Tensor] | None:
@@ -137,8 +143,9 @@ class Solver(ABC):
         context: Context,
         terms: tuple[Term, ...] = (),
         shift: Mapping[str, Tensor] | None = None,
+        pace: float = 1.0,
     ) -> Trained:
-        """Train one client on its scheduled mini-batches."""
+        """Train one client on its scheduled mini-batches, at `pace` times the learning rate."""
 
     def losses(
         self, task: Task, weights: Sequence[Weights], data: Sequence[Data], threads: int = 1
@@ -164,9 +171,9 @@ class Solver(ABC):
     ) -> TrainedBlock:
         """Train several clients at once, with the same bits as `train`; called only if `fits` is True.
 
-        All clients have the same terms. A single start applies to all of them. `keys` holds a key for each
-        client, `context.key.fold("noise")`, for all randomness except the order of its samples. `settings`
-        holds their settings; it is empty if they have none.
+        All clients have the same terms and model. A single start applies to all of them. `keys` holds a key
+        for each client, `context.key.fold("noise")`, for all randomness except the order of its samples.
+        `settings` holds their settings; it is empty if they have none.
         """
         raise NotImplementedError
 
@@ -234,7 +241,10 @@ class Training(Method):
     def _answer(self, task: Task, data: Data, context: Context, asked: Request) -> Trained | Tensor:
         if isinstance(asked, Judge):
             return self.local.losses(task, [asked.weights], [data])[0]
-        return self.local.train(task, asked.weights, data, context, asked.terms, asked.whole_shift)
+        own, samples = asked.task or task, asked.data or data
+        return self.local.train(
+            own, asked.weights, samples, context, asked.terms, asked.whole_shift, asked.pace
+        )
 
 
 def check_training(local: Solver, terms: Sequence[Term], task: Task) -> None:

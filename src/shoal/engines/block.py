@@ -140,10 +140,10 @@ class Blocks:
             yield delivered(self._side, self._store, work, client, sent, visit, down)
 
     def _answers(self, waiting: Sequence[_Waiting], round: int) -> Iterator[_Answer]:
-        """Judge or train the waiting clients: one call for consecutive ones with the same terms."""
+        """Judge or train the waiting clients: one call for consecutive ones with the same terms and model."""
         method, task = self._side.method.client_method, self._side.task
         assert isinstance(method, Training)
-        for _, equal in groupby(waiting, lambda one: id(getattr(one.asked, "terms", None))):
+        for _, equal in groupby(waiting, lambda one: _kind(one.asked)):
             some = list(equal)
             asked, data = [one.asked for one in some], [one.data for one in some]
             starts = [start for start in asked if isinstance(start, Start)]
@@ -151,9 +151,10 @@ class Blocks:
                 judged = [judge.weights for judge in asked]
                 yield from map(_Answer, method.local.losses(task, judged, data, self._threads))
                 continue
-            keys = [one.client.context.key.fold("noise") for one in some]
-            settings, block = [one.client.context.setting for one in some], Block.of(data)
-            done = method.local.train_block(task, starts, block, keys, round, self._threads, settings)
+            keys, model = [one.client.context.key.fold("noise") for one in some], starts[0].task or task
+            held = [start.data or own for start, own in zip(starts, data, strict=True)]
+            settings, block = [one.client.context.setting for one in some], Block.of(held)
+            done = method.local.train_block(model, starts, block, keys, round, self._threads, settings)
             yield from (_Answer(done.single(i), done.sound) for i in range(len(some)))
 
 
@@ -164,6 +165,11 @@ class _Waiting(NamedTuple):
     data: Data
     course: Course
     asked: Request
+
+
+def _kind(asked: Request) -> tuple[int, int]:
+    """Equal for what can be answered in one call."""
+    return (id(asked.terms), id(asked.task)) if isinstance(asked, Start) else (0, 0)
 
 
 class _Answer(NamedTuple):
@@ -213,7 +219,7 @@ class _Client(NamedTuple):
             asked = step()
         except StopIteration as end:
             return self._finished(*end.value)
-        if isinstance(asked, Judge) or method.local.fits(task, asked.terms):
+        if isinstance(asked, Judge) or method.local.fits(asked.task or task, asked.terms):
             return _Waiting(self, data, course, asked)
         return self._finished(*method.trained_alone(task, course, data, self.context, asked))
 

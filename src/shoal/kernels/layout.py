@@ -47,6 +47,11 @@ class Workspace(NamedTuple):
     noise: np.ndarray  # of one row; empty, like the next two, unless the step rounds to a number format
     unit: np.ndarray
     inverse: np.ndarray
+    mix: np.ndarray  # lambda of fused features; empty, like the rest, without
+    mix_slope: np.ndarray  # its gradient
+    mix_speed: np.ndarray  # its momentum
+    own: np.ndarray  # the features of the trained model, of which fused ones took the place
+    given: np.ndarray  # those of the fixed model
 
 
 @inner
@@ -66,8 +71,8 @@ def make_net(sizes: np.ndarray, batch: Index) -> Net:
 
 
 @inner
-def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag) -> Workspace:
-    """Zeros of the right sizes."""
+def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag, fusion: Index) -> Workspace:
+    """Zeros of the right sizes. `fusion` is the length of lambda, 0 without fused features."""
     params = net.biases[-1] + net.strides[-1]
     values = net.values[-1] + batch * net.strides[-1]
     widest = net.strides[0]
@@ -76,10 +81,12 @@ def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag) -> Workspace
     one = zeros(np.int64(1))
     one[0] = _ONE
     speed = zeros(params if momentum else np.int64(0))
+    fused = batch * net.strides[-2] if fusion else np.int64(0)
     wide = max(widest, ROUNDED) + 2 * PER_BLOCK if rounds else np.int64(0)
     return Workspace(
         zeros(params), speed, zeros(values), zeros(values), zeros(BAND * widest), one,
-        zeros(wide), zeros(wide), zeros(wide),
+        zeros(wide), zeros(wide), zeros(wide), zeros(fusion), zeros(fusion), zeros(fusion), zeros(fused),
+        zeros(fused),
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ def _mean_losses(
 ) -> None:  # fmt: skip
     """See `mean_losses`. The model is laid out once for all clients."""
     net = make_net(sizes, _AT_ONCE)
-    work = make_work(net, _AT_ONCE, False, False)
+    work = make_work(net, _AT_ONCE, False, False, np.int64(0))
     pack(net, params, work.params)
     top, stride = net.values[-1], net.strides[-1]
     for client in range(out.size):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.plan import CROSS_ENTROPY, SQUARED_ERROR, ConvPlan, DensePlan, Plan
+from shoal.kernels.plan import CROSS_ENTROPY, SQUARED_ERROR, DensePlan, Plan, dense_part
 from shoal.kernels.training_loop import Clients
 
 
@@ -93,7 +93,7 @@ def train(
         start: C rows or one, the initial parameters of each client, or of all.
         out: C rows or none, receive the trained parameters.
         change: C rows, receive the trained minus the initial parameters.
-        x: [N, D] float32, the samples of all clients.
+        x: [N, D] float32, the samples of all clients; with fused features the fixed ones behind each.
         y: [N] int64 labels, or float32 targets for the squared error.
         index: [T] int64, the rows of x for all steps of all clients, one after another.
         step_ptr: [S + 1] int64, where each step starts in `index`.
@@ -118,13 +118,13 @@ def train(
     """
     generated = _NO_FEATURES if generated is None else generated
     labels, targets = (_NO_LABELS, y) if plan.loss == SQUARED_ERROR else (y, _NO_TARGETS)
-    count = len(client_ptr) - 1
+    count, dense = len(client_ptr) - 1, dense_part(plan)
     sound, places = np.zeros(count, np.bool_), partial(_places, plan)
     clients = Clients(
         plan.loss, plan.params, places("start", start, 1, count), places("out", out, 0, count),
         places("change", change, count), x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
-        weight_decay, mu, places("shift", shift, 0, count), places("less", less, 0, count), beta, tau,
-        *generated, *rounding, losses, sound,
+        weight_decay, dense.held, dense.fusion, mu, places("shift", shift, 0, count),
+        places("less", less, 0, count), beta, tau, *generated, *rounding, losses, sound,
     )  # fmt: skip
     _check_all(plan, clients, len(y))
     kernel = _kernel(plan, dropout, count)
@@ -163,8 +163,8 @@ def _kernel(plan: Plan, dropout: DropoutKeys | None, clients: int) -> Callable[[
 def _check_all(plan: Plan, given: Clients, samples: int) -> None:
     """Check all shapes: kernels do not check bounds."""
     clients, steps = len(given.sound), len(given.step_ptr) - 1
-    dense = plan.dense if isinstance(plan, ConvPlan) else plan
-    _check("x", given.x, (samples, plan.inputs))
+    dense = dense_part(plan)
+    _check("x", given.x, (samples, plan.inputs + (dense.sizes[-2] if dense.fusion else 0)))
     _check("lr", given.lr, (clients,))
     _check("losses", given.losses, (clients,))
     _check_pointers("client_ptr", given.client_ptr, clients, steps)

@@ -25,7 +25,7 @@ from shoal.core.term import Term
 from shoal.core.training import Start, TrainedBlock
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
-from shoal.kernels.plan import ConvPlan, DensePlan, Plan
+from shoal.kernels.plan import ConvPlan, DensePlan, Plan, dense_part
 from shoal.kernels.training import NO_ROUNDING, DropoutKeys, ExtraFeatures, Rounding, Some
 from shoal.kernels.training import train as train_compiled
 from shoal.solver.torch_sgd import Rule
@@ -41,7 +41,8 @@ LARGEST = {DensePlan: 2_000_000, ConvPlan: 4_000_000}  # parameters; torch is fa
 def fits(task: Task, terms: tuple[Term, ...]) -> bool:
     """Whether the kernels support the model and the terms added to its loss."""
     kinds = {type(term) for term in terms}
-    known = kinds <= {Proximal, NotTrue, Generated} and len(kinds) == len(terms)
+    fused = task.plan is not None and dense_part(task.plan).fusion
+    known = kinds <= ({Proximal} if fused else {Proximal, NotTrue, Generated}) and len(kinds) == len(terms)
     return task.plan is not None and task.plan.params <= LARGEST[type(task.plan)] and known
 
 
@@ -76,7 +77,7 @@ def train(
         block.rows,
         block.step_ptr,
         block.client_ptr,
-        np.full(clients, rule.rate, np.float32),
+        _rates(rule.rate, starts, clients),
         losses,
         momentum=rule.momentum,
         weight_decay=rule.weight_decay,
@@ -97,6 +98,13 @@ def train(
         torch.from_numpy(losses).float(),
         bool(sound.all()),
     )
+
+
+def _rates(rate: float, starts: Sequence[Start], clients: int) -> np.ndarray:
+    """[clients] float32: the learning rate of each."""
+    if len(starts) == 1:
+        return np.full(clients, rate * starts[0].pace, np.float32)
+    return np.array([rate * start.pace for start in starts], np.float32)
 
 
 def _dropout(plan: Plan, keys: Sequence[Key]) -> DropoutKeys | None:

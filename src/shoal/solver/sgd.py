@@ -70,13 +70,15 @@ class Sgd(Solver):
         context: Context,
         terms: tuple[Term, ...] = (),
         shift: Mapping[str, Tensor] | None = None,
+        pace: float = 1.0,
     ) -> Trained:
         """See `Solver`."""
         terms, noise, settings = active(terms), context.key.fold("noise"), [context.setting]
         if self.fits(task, terms):
-            starts, block = [Start(start, terms, shift)], Block.of([data])
+            starts, block = [Start(start, terms, shift, pace=pace)], Block.of([data])
             return self.train_block(task, starts, block, [noise], context.round, 1, settings).single(0)
         dtype, rule = getattr(torch, self.precision), self._rule(context.round)
+        rule = rule._replace(rate=rule.rate * pace)
         name = format_of(self.format, context.setting)
         rounding = StepRounding.of(name, self.rounding == "stochastic", noise)
         start = rounded(start, name)
