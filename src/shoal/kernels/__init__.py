@@ -9,8 +9,8 @@ from importlib import import_module
 
 MODULES = (
     *("philox", "mlp_training", "mlp_loss", "conv_training", "conv_outputs", "fold", "vector_math"),
-    *("logistic", "generator", "swarm", "cholesky", "critical", "products", "trimming"),
-    *("packing", "formats", "label_balance"),
+    *("logistic", "generator", "swarm", "cholesky", "critical", "products", "trimming", "sketch"),
+    *("packing", "formats", "label_balance", "quantile"),
 )
 
 
