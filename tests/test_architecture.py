@@ -86,7 +86,7 @@ ALLOWED = {
     },
     "bench": {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),
-        *("codecs", "run_settings", "runs", "report"),
+        *("codecs", "aggregators", "run_settings", "runs", "report"),
     },
     "__init__": {"core", "runs", "spec", "study"},
     "__main__": {"cli"},
