@@ -52,10 +52,10 @@ def folded(matrices: Tensor, side: int, key: Key) -> Tensor:
         return matrices
     if matrices.device.type != "cpu" or matrices.dtype != torch.float32:
         matrices = (matrices / positive(matrices.abs().amax((1, 2), keepdim=True))).float().cpu()
-    signs = [key.fold(axis).signs(length).numpy() for axis, length in ((1, rows), (2, columns))]
+    row_signs, column_signs = key.fold(1).signs(rows).numpy(), key.fold(2).signs(columns).numpy()
     total = torch.empty(n, min(rows, side), min(columns, side))
     for matrix, found in zip(matrices, total, strict=True):
-        add_up(matrix.contiguous().numpy(), *signs, found.numpy())
+        add_up(matrix.contiguous().numpy(), row_signs, column_signs, found.numpy())
     return total
 
 

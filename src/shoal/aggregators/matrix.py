@@ -230,7 +230,8 @@ def row_norms(rows: Tensor) -> Tensor:
     """[n] float64: the lengths of rows [n, numbers]."""
     if rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.stride(1) == 1:
         return torch.tensor([sum_of_squares(row) for row in rows.numpy()], dtype=torch.float64).sqrt()
-    return rows.double().norm(dim=1).cpu()
+    norms: Tensor = rows.double().norm(dim=1).cpu()
+    return norms
 
 
 def shortening(norms: Tensor, limit: float) -> Tensor:

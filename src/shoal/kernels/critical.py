@@ -108,7 +108,7 @@ def extremes(values: np.ndarray, count: int) -> np.ndarray:
     sample = np.sort(small_first[:: max(1, len(values) // _SAMPLE)])
     some = min(2 * count * len(sample) // len(values) + 4, len(sample) - 1)
     _smallest(small_first, _ALL, sample[-1 - some] ^ _ALL, places[0])
-    _smallest(small_first, np.int32(0), sample[some], places[1])
+    _smallest(small_first, 0, sample[some], places[1])
     return places
 
 
