@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shoal.study.reproduce import (
     dsvd,
+    dsvd_theorem,
     fedqp,
     fedqp_landscape,
     fsi_digits,
@@ -54,6 +55,7 @@ FUNCTIONS: dict[str, tuple[Analyse, Measure]] = {
 }
 EXPERIMENTS: dict[str, Experiment] = {
     **{name: experiment(TABLES / f"{name}.toml", *functions) for name, functions in FUNCTIONS.items()},
+    "dsvd-theorem1": dsvd_theorem.EXPERIMENT,
     "genefl-traffic": genefl_traffic.EXPERIMENT,
     "situa-clusters": situa.EXPERIMENT,
 }
