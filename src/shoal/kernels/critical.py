@@ -64,7 +64,7 @@ def _bound(keys: np.ndarray, guess: int, count: int) -> tuple[Index, Index]:
 
 
 @kernel(types.void(given(int32, 1), int32, int32, int64[::1]))
-def _smallest(numbers: np.ndarray, flip: int, guess: int, places: np.ndarray) -> None:
+def _smallest(numbers: np.ndarray, flip: int | np.int32, guess: int, places: np.ndarray) -> None:
     """The places of the smallest keys, as many as there is room for; a key is a number with flipped bits.
     Few are not above the guess, if it is good, and the others are only looked at once."""
     count, room = places.size, 4 * places.size

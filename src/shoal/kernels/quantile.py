@@ -19,7 +19,7 @@ def _quantile(values: np.ndarray, counts: np.ndarray, level: float) -> float:
     ordered, held = here[order], often[order]
     ends = held.cumsum()
     places = (ends - held / 2) / ends[-1]
-    after = min(np.searchsorted(places, level), kept.size - 1)
+    after = min(int(np.searchsorted(places, level)), kept.size - 1)
     before = max(after - 1, 0)
     gap = places[after] - places[before]
     share = min(max((level - places[before]) / gap, 0.0), 1.0) if gap > 0 else 1.0
