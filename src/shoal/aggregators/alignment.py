@@ -84,7 +84,8 @@ def _directions(wide: Tensor) -> Iterator[tuple[list[int], Tensor, Tensor]]:
     everybody = range(len(wide))
     few: dict[int, np.ndarray] = {}
     if wide.shape[1] >= LARGE and wide.device.type == "cpu" and wide.dtype == torch.float32:
-        tried = ((i, pivoted(products(wide[i].numpy()), 2 * wide.shape[1] // 3, ROUNDING)) for i in everybody)
+        grams = (products(matrix.contiguous().numpy()) for matrix in wide)
+        tried = ((i, pivoted(gram, len(gram) * 2 // 3, ROUNDING)) for i, gram in enumerate(grams))
         few = {i: found.lower for i, found in tried if found is not None}
     many = [i for i in everybody if i not in few]
     if many:
