@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -189,8 +188,3 @@ class LocalEngine(Engine):
     def close(self) -> None:
         """See `Engine`."""
         self._way.close()
-
-
-def cores() -> int:
-    """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -20,7 +20,8 @@ d is a sixteenth, and high and low are beyond the quartiles of the round. A clie
 that nobody can check: by default p_i is its share of the step, which the server sees, a client that is
 not trusted does not rise, and no rank falls below a half; `score = "claimed"` is the paper's, down to
 rank 1. Updates are compared at the smallest rank of the round, so that none gains by sending more
-directions. The paper's server averages the full v_i, which clients send beside the factors; here the cut
+directions. A large matrix of no more directions than k_i is not cut, and travels as a product of some of its
+rows. The paper's server averages the full v_i, which clients send beside the factors; here the cut
 updates are all that travels, or with `aggregate = "full"` the full ones. Buffers are averaged with the
 same weights. The paper's theorem has a wrong sign and no proof of its last step; nothing here relies on
 it.

@@ -6,11 +6,8 @@ another.
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +19,7 @@ from shoal.core.flat import Flat
 from shoal.core.key import Key, text_word
 from shoal.core.task import Task
 from shoal.core.term import Term
+from shoal.core.threads import side_by_side
 from shoal.core.training import Start, TrainedBlock
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
@@ -154,21 +152,8 @@ def in_threads(work: np.ndarray, threads: int, some: Some, clients: int) -> None
     threads = min(threads, clients)
     if threads == 1:
         some(0, clients)
-        return
-    waiting = deque(ranges(work, threads))
-
-    def take() -> None:
-        while True:
-            try:
-                first, last = waiting.popleft()
-            except IndexError:
-                return
-            some(first, last)
-
-    others = [_pool(threads).submit(take) for _ in range(threads - 1)]
-    take()
-    for other in others:
-        other.result()
+    else:
+        side_by_side(lambda each: some(*each), ranges(work, threads), threads)
 
 
 def ranges(work: np.ndarray, threads: int) -> list[tuple[int, int]]:
@@ -178,15 +163,6 @@ def ranges(work: np.ndarray, threads: int) -> list[tuple[int, int]]:
     bounds = np.searchsorted(total - work / 2, total[-1] * np.arange(1, count) / count)
     found = [(first, last) for first, last in pairwise([0, *bounds.tolist(), len(work)]) if first < last]
     return sorted(found, key=lambda some: -work[slice(*some)].sum())
-
-
-@lru_cache(maxsize=1)
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads - 1, thread_name_prefix="shoal")
-
-
-if hasattr(os, "register_at_fork"):  # a forked process has a copy of the pool, but none of its threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _rows(rows: Sequence[Mapping[str, Tensor]], task: Task) -> list[np.ndarray]:
