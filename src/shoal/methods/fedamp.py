@@ -89,7 +89,7 @@ class FedAMP(Training):
     def init(self, task: Task, key: Key) -> FedAMPState:
         """See `Method`."""
         initial = task.init(key).params
-        return FedAMPState(initial, {}, *squared_lengths([initial]), {})
+        return FedAMPState(initial, {}, squared_lengths([initial])[0], {})
 
     def dispatch(self, task: Task, state: FedAMPState, cohort: Cohort, moment: Moment) -> ModelMessage:
         """See `Method`."""
