@@ -12,7 +12,7 @@ from shoal.cli.options import JsonFlag, loading
 from shoal.cli.reports import PICTURES
 from shoal.core.errors import SpecError
 
-TABLES = ("methods", "modes", "codecs")  # that are no workloads
+TABLES = ("methods", "modes", "codecs", "checkpoints")  # that are no workloads
 
 
 def bench(
@@ -21,7 +21,8 @@ def bench(
         typer.Argument(
             metavar="NAME",
             help="Workloads; without any, all of them. Or one of: methods (every method beside FedAvg), "
-            "modes (every model in every mode of the local engine), codecs (beside a copy of memory).",
+            "modes (every model in every mode of the local engine), codecs (beside a copy of memory), "
+            "checkpoints (beside the rounds of every workload).",
         ),
     ] = None,
     pairs: Annotated[int, typer.Option(help="How often each contestant has its turn.")] = 7,
@@ -53,6 +54,7 @@ TITLES = {
     "methods": "Medians; ratios of turns taken side by side",
     "modes": "Medians; ratios of turns taken side by side; milliseconds a round",
     "codecs": "Medians of ten million numbers on one core; GB of float32 a second",
+    "checkpoints": "Medians; shares of the time of the rounds",
 }
 
 
@@ -90,6 +92,13 @@ COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "decode_gb_per_second": ("Decode", ".2f"),
         "copy_gb_per_second": ("Copy", ".2f"),
     },
+    "checkpoints": {
+        "workload": ("Workload", ""),
+        "seconds_per_round": ("s/round", ".4f"),
+        "seconds_per_checkpoint": ("s/checkpoint", ".4f"),
+        "share_every_round": ("Every round", ".1%"),
+        "share": ("As by default", ".1%"),
+    },
 }
 
 
@@ -100,13 +109,14 @@ def _told(value: Any, form: str) -> str:
 
 
 def _table(name: str) -> list[dict[str, Any]]:
-    from shoal.bench import codecs, methods, modes
+    from shoal.bench import checkpoints, codecs, methods, modes
     from shoal.terminal import stderr
 
     tables: dict[str, Callable[..., list[dict[str, Any]]]] = {
         "methods": methods.measure,
         "modes": modes.measure,
         "codecs": codecs.measure,
+        "checkpoints": checkpoints.measure,
     }
     with stderr().status("") as status:
         return tables[name](watcher=lambda model, method: status.update(f"{model}: {method}"))
