@@ -86,15 +86,16 @@ def to_either(
 @inner
 def drawn_for(
     key: tuple[Word, Word], step: Index, purpose: Word, first: Index, count: Index, noise: np.ndarray
-) -> np.ndarray:
-    """The random numbers for `count` parameters from the one at `first` on, a part of `noise`.
+) -> Index:
+    """Draw the random numbers for `count` parameters from the one at `first` on; returns where they start.
 
-    It must have space for 2 x 16 more.
+    `noise` must have space for 2 x 16 more. No part of it is returned: callers that count no references
+    cannot compile a function that returns an array.
     """
     skip = first % PER_BLOCK
     blocks = (skip + count + PER_BLOCK - 1) // PER_BLOCK
     fractions(key, first // PER_BLOCK, np.uint64(step), purpose, noise[: blocks * PER_BLOCK])
-    return noise[skip : skip + count]
+    return skip
 
 
 @inner
@@ -122,5 +123,5 @@ def round_either(
     form, unit, inverse, noise = NumberFormat(digits, least, largest), _scratch(), _scratch(), _scratch()
     for start in range(0, x.size, _CHUNK):
         part = x[start : start + _CHUNK]
-        some = drawn_for((key0, key1), step, purpose, first + start, part.size, noise)
-        to_either(part, form, some, unit, inverse)
+        at = drawn_for((key0, key1), step, purpose, first + start, part.size, noise)
+        to_either(part, form, noise[at : at + part.size], unit, inverse)

@@ -257,8 +257,8 @@ def _descend(
 def _round(work: Workspace, x: np.ndarray, rule: StepRule, step: Index, purpose: Word, flat: Index) -> None:
     """Round the momentum or the weights of a row of parameters, the first of which is at `flat`."""
     if rule.random:
-        noise = drawn_for(rule.key, step, purpose, flat, x.size, work.noise)
-        to_either(x, rule.form, noise, work.unit, work.inverse)
+        at = drawn_for(rule.key, step, purpose, flat, x.size, work.noise)
+        to_either(x, rule.form, work.noise[at : at + x.size], work.unit, work.inverse)
     else:
         to_nearest(x, rule.form, work.unit, work.inverse)
 
