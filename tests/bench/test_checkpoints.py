@@ -7,4 +7,6 @@ def test_checkpoints_are_timed_beside_rounds():
     assert seen == [("lr-mnist", "checkpoints")]
     assert row["seconds_per_round"] > 0
     assert row["seconds_per_checkpoint"] > 0
-    assert row["share"] < row["share_every_round"]  # the second checkpoint of the default pace is still to come
+    assert (
+        row["share"] < row["share_every_round"]
+    )  # the second checkpoint of the default pace is still to come

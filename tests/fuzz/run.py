@@ -19,7 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz.mutations import mutated
 from fuzz.targets import OWN, TARGETS
 
-ROOM = 2**26  # bytes that a reader may take beside a multiple of its input: libraries load parts of themselves
+ROOM = (
+    2**26
+)  # bytes that a reader may take beside a multiple of its input: libraries load parts of themselves
 MULTIPLE = 64
 PEAK = Path("/proc/self/clear_refs")  # where Linux forgets the most memory that a process ever took
 
@@ -71,7 +73,9 @@ def fuzz(target: str, seed: int, count: float, seconds: float = float("inf")) ->
     while tried < count and time.monotonic() < ends:
         data = mutated(pool[int(rng.integers(len(pool)))], pool, rng)
         tried += 1
-        if accepted(target, data) and len(data) < 4096:  # an input that is accepted is a good start for others
+        if (
+            accepted(target, data) and len(data) < 4096
+        ):  # an input that is accepted is a good start for others
             pool.append(data)
             if len(pool) > 200:
                 del pool[len(seeds) + int(rng.integers(len(pool) - len(seeds)))]

@@ -125,7 +125,7 @@ def _told(data: bytes) -> object:
     return agree([_SITE, summary], SiteOptions("sick"))
 
 
-def _packed(image: Image.Image, kind: str) -> bytes:
+def packed_picture(image: Image.Image, kind: str) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind)
     return buffer.getvalue()
@@ -163,9 +163,11 @@ def _image(data: bytes) -> object:
 TABLE_TEXT = (
     "age,town,sick\n" + "".join(f"{20 + n},{'ab'[n % 2]},{'yn'[n % 3 // 2]}\n" for n in range(12))
 ).encode()
-_PICTURE = _packed(Image.new("RGB", (6, 5), (10, 200, 30)), "PNG")
+_PICTURE = packed_picture(Image.new("RGB", (6, 5), (10, 200, 30)), "PNG")
 _SITE = SiteSource(
-    "south", (_written(TABLE_TEXT, CsvFile, "site.csv"),), SiteOptions("sick")  # type: ignore[arg-type]
+    "south",
+    (_written(TABLE_TEXT, CsvFile, "site.csv"),),
+    SiteOptions("sick"),  # type: ignore[arg-type]
 ).summary()
 
 LINE = {
@@ -231,7 +233,11 @@ TARGETS: dict[str, Target] = {
         (_frame(),),
     ),
     "own_image": Target(
-        _image, (_PICTURE, *(_packed(Image.new("RGB", (6, 5)), kind) for kind in ("JPEG", "GIF", "TIFF", "BMP")))
+        _image,
+        (
+            _PICTURE,
+            *(packed_picture(Image.new("RGB", (6, 5)), kind) for kind in ("JPEG", "GIF", "TIFF", "BMP")),
+        ),
     ),
     "init": Target(
         partial(
