@@ -36,15 +36,10 @@ def test_arrays_with_flipped_bits(save, tmp_path):
     path, buffer = tmp_path / "own.npz", io.BytesIO()
     save(buffer, x=np.zeros((10, 3), np.float32), y=np.arange(10) % 2)
     whole = buffer.getvalue()
-    for place in (0, 8, 45, 60, len(whole) // 2, len(whole) - 3):
+    for place in (4, 8, 30, 60, len(whole) - 50, len(whole) - 3):
         content = bytearray(whole)
         content[place] ^= 255
-        path.write_bytes(content)
-        try:
-            own.npz(path=str(path))
-        except SpecError as error:
-            assert "own.npz" in str(error)
-            assert "\n" not in str(error)
+        refused(lambda: own.npz(path=str(path)), path, content, "own.npz")
 
 
 def test_a_parquet_file_whose_pages_are_damaged(tmp_path):

@@ -97,7 +97,8 @@ COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "seconds_per_round": ("s/round", ".4f"),
         "seconds_per_checkpoint": ("s/checkpoint", ".4f"),
         "share_every_round": ("Every round", ".1%"),
-        "share": ("As by default", ".1%"),
+        "share": ("By default", ".1%"),
+        "share_of_record": ("Record", ".1%"),
     },
 }
 
