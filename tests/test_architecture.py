@@ -57,7 +57,7 @@ ALLOWED = {
     "report": {"core"},
     "runs": {
         *("core", "kernels", "config", "catalogues", "spec", "data", "models", "engines", "loop", "metrics"),
-        "parts",  # how a model is evaluated
+        "solver",  # how a model is evaluated
         *("run_settings", "round_clock", "task_parts"),
         "report",  # the page of a run that is done
     },
@@ -86,7 +86,7 @@ ALLOWED = {
     },
     "bench": {
         *("core", "config", "catalogues", "spec", "data", "models", "methods", "solver", "engines", "loop"),
-        *("codecs", "run_settings", "runs", "report"),
+        *("codecs", "aggregators", "run_settings", "runs", "report"),
     },
     "__init__": {"core", "runs", "spec", "study"},
     "__main__": {"cli"},

@@ -81,7 +81,7 @@ def _struck(single: Delivery, fault: str, rng: np.random.Generator) -> Delivery:
         return single._replace(reply=None, reason=f"its reply arrived damaged: {error}")
     if not isinstance(reply, Reply):
         return single._replace(reply=None, reason="its reply arrived damaged: it is no reply")
-    return single._replace(reply=reply, sound=False)
+    return single._replace(reply=reply)
 
 
 def damaged(packet: bytes, rng: np.random.Generator) -> bytes:

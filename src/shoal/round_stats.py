@@ -48,7 +48,8 @@ class Tally:
             reason = gate.known(single.clients[0], single.version)
             reason = reason or single.reason or ("no reply" if single.reply is None else "")
             if not reason:
-                reply, reason = gate.opened(single.clients[0], single.sent, single.reply)  # type: ignore[arg-type]
+                assert single.reply is not None
+                reply, reason = gate.opened(single.clients[0], single.sent, single.reply, single.checked)
                 single = single._replace(reply=reply)
             if reason:
                 self.rejected.append((single.clients[0], reason))

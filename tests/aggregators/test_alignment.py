@@ -30,11 +30,11 @@ def test_a_sketch_keeps_inner_products_in_the_mean():
     rows = normal(2, 1, 1000)
     rows[1] += rows[0]
     true = float((rows[0, 0] * rows[1, 0]).sum())
-    drawn = [folded(rows, 2, 50, KEY.fold(i)) for i in range(200)]
+    drawn = [folded(rows, 50, KEY.fold(i)) for i in range(200)]
     assert drawn[0].shape == (2, 1, 50)
     found = torch.tensor([float((each[0, 0] * each[1, 0]).sum()) for each in drawn])
     assert float(found.mean()) == pytest.approx(true, rel=0.1)
-    assert folded(rows, 2, 1000, KEY) is rows
+    assert folded(rows, 1000, KEY) is rows
 
 
 def test_large_matrices_that_share_weak_directions_are_seen_to_agree():
@@ -52,3 +52,21 @@ def test_large_matrices_that_share_weak_directions_are_seen_to_agree():
     rows = torch.cat([honest, liar[None]]).reshape(9, -1)
     whole = torch.nn.functional.cosine_similarity(rows[:1], rows[1:8])
     assert float(whole.abs().max()) < 0.05  # whole updates hardly say anything
+
+
+def test_turns_of_large_matrices_with_few_and_with_many_directions():
+    """Each by its own way, to the same result as by a decomposition in float64."""
+    low = normal(3, 80, 10, name="l") @ normal(3, 10, 90, name="r")
+    both = torch.cat([low[:2], normal(1, 80, 90), low[2:]])
+    u, s, vt = torch.linalg.svd(both.double(), full_matrices=False)
+    kept = (s > 1e-3 * s[:, :1]).double()
+    expected = (u * kept[:, None]) @ vt
+    torch.testing.assert_close(turns(both, 80).double(), expected, rtol=0, atol=2e-3)
+    torch.testing.assert_close(turns(both.mT.contiguous(), 80).double(), expected.mT, rtol=0, atol=2e-3)
+
+
+def test_updates_in_doubles_are_compared_as_those_in_floats():
+    given = normal(4, 120, 110)
+    torch.testing.assert_close(
+        alignment(1e200 * given.double(), KEY), alignment(given, KEY), rtol=0, atol=1e-3
+    )

@@ -54,3 +54,14 @@ def test_seeded_leaves_the_global_generator_alone():
         second = torch.nn.Linear(3, 3).weight
     assert torch.equal(first, second)
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_signs_are_even_and_start_anew():
+    signs = Key.from_seed(3).signs(10_001)
+    assert set(signs.tolist()) == {-1.0, 1.0}
+    assert abs(float(signs.mean())) < 0.05
+    assert torch.equal(Key.from_seed(3).signs(70), signs[:70])
+    assert Key.from_seed(3).signs(0).shape == (0,)
+    assert signs[:8].tolist() == [
+        1 - 2 * (int(Key.from_seed(3).numpy().bit_generator.random_raw()) >> i & 1) for i in range(8)
+    ]

@@ -53,7 +53,19 @@ def test_the_faster_way_stays_though_its_start_was_slow(clock):
     play(chooser)
     assert chooser.way is second
     assert (first.visits, second.visits) == (4, 6)
+    play(chooser, 40)
     assert (first.closed, second.closed) == (1, 0)
+
+
+def test_a_way_that_was_slow_only_at_first_gets_a_second_trial(clock):
+    """Clients' memories grow in the first rounds, which the first way pays for."""
+    first, second = Way(clock, 0.1, 0.1, 0.1, 0.1, 0.03), Way(clock, 0.06)
+    chooser = of(first, second)
+    play(chooser, 8)
+    assert chooser.way is second
+    play(chooser, 40)
+    assert chooser.way is first
+    assert (first.closed, second.closed) == (0, 1)
 
 
 def test_one_bad_turn_decides_nothing(clock):

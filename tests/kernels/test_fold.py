@@ -136,3 +136,21 @@ def test_four_rows_must_fit():
 def test_the_sum_of_squares(size):
     values = np.random.default_rng(size).normal(size=size).astype(np.float32)
     assert fold.sum_of_squares(values) == pytest.approx((values.astype(np.float64) ** 2).sum(), rel=1e-14)
+
+
+@pytest.mark.parametrize("params", [1, 511, 512, 1300])
+@pytest.mark.parametrize("n", [1, 4, 7])
+def test_a_sum_and_how_far_each_row_goes_along(n, params):
+    acc, rows, weights = problem(n, params)
+    first, last = params // 3, params
+    expected = one_by_one(acc, rows, weights)
+    expected[:first] = acc[:first]
+    along = fold.weighted_sum_along(acc, rows, weights, first, last)
+    assert np.array_equal(bits(acc), bits(expected))
+    sums = np.vstack([rows.astype(np.float64)[:, first:], acc[None, first:]]) @ acc[first:]
+    assert along == pytest.approx(sums, rel=1e-12, abs=1e-9)
+
+
+def test_rows_of_another_length_have_no_sum():
+    with pytest.raises(ValueError, match="do not fit"):
+        fold.weighted_sum_along(np.zeros(10), np.zeros((3, 9), np.float32), np.zeros(3), 0, 9)

@@ -10,5 +10,5 @@ def test_code_of_other_sources_is_forgotten(tmp_path, monkeypatch):
     for text, stays in (("one", False), ("one", True), ("two", False)):
         kept.write_text("code")
         source.write_text(text)
-        jit._forget_stale_code.__wrapped__()
+        jit.forget_stale_code.__wrapped__()
         assert kept.exists() == stays

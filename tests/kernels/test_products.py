@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.kernels.products import products
+from shoal.kernels.products import mixtures, products
 
 
 def rows(n, width, seed=0):
@@ -62,3 +62,12 @@ def test_nothing_is_multiplied_with_nothing():
 def test_other_vectors_are_refused(wrong):
     with pytest.raises(ValueError, match="among vectors of 4 float32"):
         products(wrong)
+
+
+@pytest.mark.parametrize("width", [1, 1023, 1025])
+@pytest.mark.parametrize("n", [1, 3, 4, 6])
+def test_mixtures(n, width):
+    given, shares = rows(n, width), rows(2, n, 1).astype(np.float64)
+    assert mixtures(shares, [*given]) == pytest.approx(shares @ given.astype(np.float64), rel=1e-6, abs=1e-6)
+    with pytest.raises(ValueError, match="shares of"):
+        mixtures(shares[:, 1:], given)

@@ -6,15 +6,23 @@ import torch
 from toy import CURVATURES, OPTIMA, own_models, own_on_quadratics, same, start_on_quadratics
 
 from shoal import SpecError
-from shoal.methods.fedamp import FedAMP, attention
+from shoal.kernels.products import mixtures
+from shoal.methods.fedamp import FedAMP
+from shoal.parts.attention import attention, squared_distances
 
-MODELS = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
-ALL = torch.arange(3)
+MODELS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], np.float32)
+ALL = range(3)
+
+
+def shares(models, sigma, alpha):
+    """xi of all models."""
+    distances = squared_distances([*models], ALL, np.square(models.astype(float)).sum(1))
+    return torch.from_numpy(attention(distances, ALL, sigma, alpha))
 
 
 def test_attention_by_hand():
     """Squared distances 1, 4 and 5; xi = alpha / sigma exp(-d / sigma)."""
-    xi = attention(MODELS, ALL, sigma=2.0, alpha=0.5)
+    xi = shares(MODELS, sigma=2.0, alpha=0.5)
     assert float(xi[0, 1]) == pytest.approx(0.25 * math.exp(-0.5))
     assert float(xi[0, 2]) == pytest.approx(0.25 * math.exp(-2.0))
     assert float(xi[1, 2]) == pytest.approx(0.25 * math.exp(-2.5))
@@ -24,22 +32,22 @@ def test_attention_by_hand():
 
 def test_defaults_fit_the_distances():
     """sigma is the median of 1, 1, 4, 4, 5, 5, the lower of the middle ones; alpha = sigma / 2."""
-    xi = attention(MODELS, ALL, None, None)
+    xi = shares(MODELS, None, None)
     assert float(xi[0, 1]) == pytest.approx(0.5 * math.exp(-1 / 4))
     assert bool((xi.diagonal() >= 0).all())
 
 
 def test_a_large_alpha_leaves_no_negative_share():
-    xi = attention(MODELS, ALL, sigma=10.0, alpha=100.0)
+    xi = shares(MODELS, sigma=10.0, alpha=100.0)
     assert torch.equal(xi.diagonal(), torch.zeros(3, dtype=torch.float64))
     assert torch.allclose(xi.sum(1), torch.ones(3, dtype=torch.float64))
 
 
 def test_distant_or_equal_models_stay_as_they_are():
-    far = attention(1e4 * MODELS, ALL, sigma=1.0, alpha=0.5)
+    far = shares(1e4 * MODELS, sigma=1.0, alpha=0.5)
     assert torch.equal(far, torch.eye(3, dtype=torch.float64))
-    equal = torch.ones(3, 2)
-    assert torch.allclose(attention(equal, ALL, None, None).float() @ equal, equal)
+    equal = np.full((3, 2), 0.7, np.float32)
+    assert mixtures(shares(equal, None, None).numpy(), equal) == pytest.approx(equal)
 
 
 def test_two_rounds_by_hand():

@@ -8,6 +8,7 @@ from shoal import SpecError
 from shoal.core.types import Context, Weights
 from shoal.methods.fedfusion import FedFusion
 from shoal.parts.fusion import FUSION, folded, fused_task, initial_fusion, renamed, with_features
+from shoal.terms.proximal import Proximal
 
 CONTEXT = Context(0, 0, {}, KEY)
 
@@ -26,11 +27,29 @@ def prepared(operator, task=DENSE):
 @pytest.mark.parametrize("task", [DENSE, BATCH_NORM])
 def test_a_lambda_that_stays_0_is_fedavg(operator, task):
     made, base, start, plain, data, given = prepared(operator, task)
-    fused = replace(fused_task(base, operator), frozen={FUSION: start.params[FUSION]})
+    fused = replace(fused_task(base, operator), plan=None, frozen={FUSION: start.params[FUSION]})
     local = made.federation.method.local
     found = local.train(fused, renamed(plain), given, CONTEXT).weights
     expected = local.train(replace(base, plan=None), plain, data, CONTEXT).weights
     assert same(found, renamed(expected))
+
+
+@pytest.mark.parametrize("operator", ["single", "multi"])
+@pytest.mark.parametrize("task", [DENSE, {"dataset": "mnist5k", "model": "lenet"}])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_kernels_fuse_as_torch_does(operator, task, momentum):
+    made, base, start, _, _, given = prepared(operator, task)
+    fused, local = (
+        fused_task(base, operator),
+        replace(made.federation.method.local, momentum=momentum, lr=0.005),
+    )
+    begin = renamed(Weights({**start.params, FUSION: start.params[FUSION] + 0.3}, {}))
+    assert local.fits(fused, ())
+    found = local.train(fused, begin, given, CONTEXT, (Proximal(0.1),)).weights.params
+    wanted = local.train(replace(fused, plan=None), begin, given, CONTEXT, (Proximal(0.1),)).weights.params
+    assert not torch.equal(found[FUSION], begin.params[FUSION])
+    for name, value in wanted.items():
+        assert torch.allclose(found[name], value, atol=2e-5), name
 
 
 @pytest.mark.parametrize("operator", ["single", "multi"])

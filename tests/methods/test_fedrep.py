@@ -1,12 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from toy import own_models, play, same, setup
+from toy import DENSE, own_models, play, same, setup
 
 from shoal import SpecError
-from shoal.core.types import Context
+from shoal.core.types import Context, ModelMessage
 from shoal.methods.fedrep import FedRep
-from shoal.parts.submodels import features_data, head_task, some_epochs
+from shoal.parts.layers import NO_LAYERS
+from shoal.parts.submodels import body_task, features_data, head_task, some_epochs
+from shoal.solver.outputs import features_of
 from shoal.solver.sgd import Sgd
 
 
@@ -31,9 +35,28 @@ def test_the_head_alone_is_trained_as_in_the_whole_model():
     start, context = task.init(made.federation.key), Context(0, 0, {}, made.federation.key)
     first = some_epochs(data, 0, 1, 2)
     whole = method.local.train(task, start, first, context).weights.params
-    head = method._head(task, start, data, context)
-    assert torch.allclose(head["3.weight"], whole["3.weight"], atol=1e-6)
-    assert torch.allclose(head["3.bias"], whole["3.bias"], atol=1e-6)
+    course = method.client_training(task, NO_LAYERS, ModelMessage(start), data, context)
+    asked = next(course)
+    head = method.local.train(asked.task, asked.weights, asked.data, context).weights.params
+    assert torch.allclose(head["weight"], whole["3.weight"], atol=1e-6)
+    assert torch.allclose(head["bias"], whole["3.bias"], atol=1e-6)
+
+
+@pytest.mark.parametrize("task", [DENSE, {"dataset": "mnist5k", "model": "lenet"}])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_last_layer_is_held(task, momentum):
+    """By the kernels as by torch, weight decay and momentum included."""
+    made = setup("fedrep", task=task)
+    base, data = made.federation.task, client(made)
+    local = replace(made.federation.method.local, momentum=momentum, weight_decay=0.01, lr=0.005)
+    start, context = base.init(made.federation.key), Context(0, 0, {}, made.federation.key)
+    body = body_task(base)
+    assert local.fits(body, ())
+    found = local.train(body, start, data, context).update(start).params
+    wanted = local.train(replace(body, plan=None), start, data, context).update(start).params
+    for name, value in wanted.items():
+        assert torch.allclose(found[name], value, atol=2e-5), name
+        assert bool(found[name].any()) == bool(value.any()) == (name not in base.head_names)
 
 
 def test_features_and_head_are_the_model():
@@ -44,6 +67,13 @@ def test_features_and_head_are_the_model():
     own = {name.removeprefix("3."): value for name, value in weights.params.items() if name[0] == "3"}
     outputs = head_task(task).forward(weights._replace(params=own), features)[0]
     assert torch.allclose(outputs, task.forward(weights, data.all.x)[0], atol=1e-6)
+
+
+def test_features_by_the_kernels_are_those_by_torch():
+    made = setup("fedrep", task={"dataset": "mnist5k", "model": "lenet"})
+    task, x = made.federation.task, client(made).all.x
+    weights = task.init(made.federation.key)
+    assert torch.allclose(features_of(task, weights, x), task.features(weights, x), atol=1e-6)
 
 
 def test_heads_differ_and_the_representation_does_not():

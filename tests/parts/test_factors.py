@@ -3,7 +3,7 @@ import pytest
 import torch
 from toy import KEY
 
-from shoal.parts.factors import Factors, as_matrix, factored, rank_of, spectrum
+from shoal.parts.factors import Factors, as_matrix, factored, rank_of, spanned, spectrum
 
 SHAPES = [(6, 9), (9, 6), (7, 7), (1, 5), (8, 3, 2, 2)]
 
@@ -122,3 +122,31 @@ def test_only_singular_vectors_and_values_are_such():
     ]
     wrong += [(u[:, [1, 0]], s[[1, 0]], v[:, [1, 0]]), (u, s * float("nan"), v)]
     assert not any(Factors(*each).are_singular() for each in wrong)
+
+
+@pytest.mark.parametrize("shape", [(100, 150), (150, 100), (200, 784)])
+def test_a_matrix_that_some_of_its_rows_span_needs_no_decomposition(shape):
+    matrix = few(shape, 20)
+    u, s, v = factors = spanned(matrix, 30)
+    assert [part.shape for part in factors] == [(shape[0], 20), (20,), (shape[1], 20)]
+    assert all(part.is_contiguous() and part.dtype == torch.float32 for part in factors)
+    assert s.tolist() == [1.0] * 20
+    lines, thin = (matrix, v) if shape[0] < shape[1] else (matrix.T, u)
+    assert all(any(torch.equal(row, line) for line in lines) for row in thin.T[:20])
+    torch.testing.assert_close(factors.dense(), matrix, rtol=0, atol=2e-5 * float(matrix.abs().max()))
+
+
+def test_what_few_rows_do_not_span_is_decomposed():
+    assert spanned(few((100, 150), 20), 19) is None  # it has to be cut
+    assert spanned(normal((100, 150)), 90) is None  # it has many directions
+    assert spanned(few((40, 150), 3), 5) is None  # it is small
+    assert spanned(few((100, 150), 20).double(), 30) is None
+    for strange in (0.0, 1e-36, float("nan"), float("inf")):
+        assert spanned(strange * few((100, 150), 20), 30) is None
+
+
+def test_columns_that_a_sketch_confuses_are_noticed():
+    """In a sketch of 96 columns the 5th and the 101st are one: two rows look like one."""
+    matrix = torch.zeros(100, 300)
+    matrix[0, 5], matrix[1, 101] = 1.0, 1.0
+    assert spanned(matrix, 10) is None

@@ -7,9 +7,9 @@ from toy import KEY, setup
 
 from shoal.core.types import Context
 from shoal.parts.generator import new_generator
-from shoal.parts.losses import mean_loss
 from shoal.solver import torch_sgd
 from shoal.solver.compiled_sgd import ranges
+from shoal.solver.losses import mean_loss
 from shoal.solver.sgd import Sgd
 from shoal.terms.generated import Generated
 from shoal.terms.not_true import NotTrue

@@ -13,12 +13,18 @@ with signs drawn anew in every round (a count sketch): inner products stay what 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.aggregators.matrix import gram
 from shoal.core.key import Key
-from shoal.parts.factors import eigen, rank_of
+from shoal.kernels.cholesky import pivoted
+from shoal.kernels.products import products
+from shoal.kernels.sketch import add_up
+from shoal.parts.factors import LARGE, ROUNDING, eigen, positive, rank_of
 
 SIDE = 96  # rows and columns of a sketch
 HISTORY = 4096  # numbers that are remembered of a client's updates
@@ -33,24 +39,23 @@ def alignment(updates: Tensor, key: Key, rank: float = 1.0) -> Tensor:
     """
     matrices = updates.reshape(*updates.shape[:2], -1)
     most = rank_of(rank, min(matrices.shape[1:]))
-    for axis in (1, 2):
-        matrices = folded(matrices, axis, SIDE, key.fold(axis))
-    products = gram(turns(matrices, most).reshape(len(updates), -1))
-    lengths = products.diagonal().sqrt()
-    return products / torch.where(lengths > 0, lengths, 1.0) / torch.where(lengths > 0, lengths, 1.0)[:, None]
+    matrices = folded(matrices, SIDE, key)
+    likeness = gram(turns(matrices, most).reshape(len(updates), -1))
+    lengths = positive(likeness.diagonal().sqrt())
+    return likeness / lengths / lengths[:, None]
 
 
-def folded(matrices: Tensor, axis: int, side: int, key: Key) -> Tensor:
-    """With no more than `side` rows (axis 1) or columns (axis 2): sums of several, with random signs."""
-    length = matrices.shape[axis]
-    if length <= side:
+def folded(matrices: Tensor, side: int, key: Key) -> Tensor:
+    """With no more than `side` rows and columns: sums of several, with random signs."""
+    n, rows, columns = matrices.shape
+    if max(rows, columns) <= side:
         return matrices
-    signs = (2 * key.integers(2, length) - 1).to(matrices)
-    signed = matrices * (signs[:, None] if axis == 1 else signs)
-    total = signed.narrow(axis, 0, side).clone()
-    for first in range(side, length, side):
-        count = min(side, length - first)
-        total.narrow(axis, 0, count).add_(signed.narrow(axis, first, count))
+    if matrices.device.type != "cpu" or matrices.dtype != torch.float32:
+        matrices = (matrices / positive(matrices.abs().amax((1, 2), keepdim=True))).float().cpu()
+    row_signs, column_signs = key.fold(1).signs(rows).numpy(), key.fold(2).signs(columns).numpy()
+    total = torch.empty(n, min(rows, side), min(columns, side))
+    for matrix, found in zip(matrices, total, strict=True):
+        add_up(matrix.contiguous().numpy(), row_signs, column_signs, found.numpy())
     return total
 
 
@@ -60,11 +65,35 @@ def turns(matrices: Tensor, most: int) -> Tensor:
     Directions that are nothing but rounding are left out.
     """
     wide = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
-    peaks = wide.abs().amax((1, 2), keepdim=True)
-    wide = wide / torch.where(peaks > 0, peaks, 1.0)
-    squares, vectors = eigen(wide @ wide.mT)
-    kept = squares > FAINT**2 * squares[:, -1:].clamp(min=0)
-    kept[:, : max(0, squares.shape[1] - most)] = False
-    inverse = torch.where(kept, squares.clamp(min=torch.finfo(squares.dtype).tiny).rsqrt(), 0.0)
-    turned: Tensor = (vectors * inverse[:, None]) @ (vectors.mT @ wide)
+    wide = wide / positive(wide.abs().amax((1, 2), keepdim=True))
+    turned = torch.empty_like(wide)
+    for members, squares, vectors in _directions(wide):
+        kept = squares > FAINT**2 * squares[:, -1:].clamp(min=0)
+        kept[:, : max(0, squares.shape[1] - most)] = False
+        inverse = torch.where(kept, positive(squares).rsqrt(), 0.0)
+        turned[members] = (vectors * inverse[:, None]) @ (vectors.mT @ wide[members])
     return turned if matrices.shape[1] <= matrices.shape[2] else turned.mT
+
+
+def _directions(wide: Tensor) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """Of some matrices, and then of the others: which they are, the squares of the singular values [n, k],
+    ascending, and the left singular vectors [n, rows, k].
+
+    Where there are few directions, as after training on a few samples, these are found first.
+    """
+    everybody = range(len(wide))
+    few: dict[int, np.ndarray] = {}
+    if wide.shape[1] >= LARGE and wide.device.type == "cpu" and wide.dtype == torch.float32:
+        grams = (products(matrix.contiguous().numpy()) for matrix in wide)
+        tried = ((i, pivoted(gram, len(gram) * 2 // 3, ROUNDING)) for i, gram in enumerate(grams))
+        few = {i: found.lower for i, found in tried if found is not None}
+    many = [i for i in everybody if i not in few]
+    if many:
+        yield many, *eigen(wide[many] @ wide[many].mT)
+    if few:
+        lower = wide.new_zeros(len(few), max(1, *map(len, few.values())), wide.shape[1], dtype=torch.float64)
+        for place, rows in zip(lower, few.values(), strict=True):
+            place[: len(rows)] = torch.from_numpy(rows)
+        squares, turned = eigen(lower @ lower.mT)
+        vectors = lower.mT @ (turned / positive(squares).sqrt()[:, None])
+        yield list(few), squares.to(wide.dtype), vectors.to(wide.dtype)

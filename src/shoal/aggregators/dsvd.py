@@ -28,11 +28,11 @@ from shoal.aggregators.matrix import (
     Decision,
     MatrixRule,
     UpdateMatrix,
+    add_part,
+    row_norms,
     shortening,
-    step_shares,
     weighted,
 )
-from shoal.aggregators.mean import add_weighted
 from shoal.aggregators.similarity import Apart, Form, Similarities, layer_weights, similarities, wholes
 from shoal.aggregators.trust import Lengths, View, quantile, trusted
 from shoal.core.errors import SpecError
@@ -70,12 +70,12 @@ class Evidence(NamedTuple):
 
     def agreement(self, ids: Sequence[int], sketches: Tensor) -> Tensor:
         """[n] float64: the cosine of each update with the client's own earlier ones; NaN without any."""
-        found = torch.full((len(ids),), torch.nan, dtype=torch.float64)
-        for i, client in enumerate(ids):
-            if client in self.updates:
-                found[i] = float(sketches[i].double() @ self.updates[client].double())
-                found[i] /= max(float(sketches[i].norm() * self.updates[client].norm()), 1e-30)
-        return found
+        known = torch.tensor([client in self.updates for client in ids])
+        nothing = torch.zeros(sketches.shape[1])
+        past = torch.stack([self.updates.get(client, nothing) for client in ids]).double()
+        here = sketches.double()
+        lengths = here.norm(dim=1) * past.norm(dim=1)
+        return torch.where(known, (here * past).sum(1) / lengths.clamp(min=1e-30), torch.nan)
 
     def updated(self, ids: Sequence[int], evidence: Tensor, sketches: Tensor, own: Tensor) -> Evidence:
         """With what is known now. Who turned round is still measured by what it was."""
@@ -156,12 +156,12 @@ class Similarity(MatrixRule):
         if not self.collects:
             shares = self.softmax(parts, ranks, buffers) * updates.weights
             return weighted(state, updates, shares / shares.sum())
-        sketches = folded(updates.rows[:, None], 2, HISTORY, SIGNS)[:, 0]
+        sketches = folded(updates.rows[:, None], HISTORY, SIGNS)[:, 0]
         own = state.agreement(updates.ids, sketches)
         weights, evidence = self.weigh(parts, min(ranks), state.of(updates.ids), own, key, buffers)
         shares = weights * updates.weights
         shares = shares / shares.sum()
-        step, pulls = self._bounded_step(parts, shares)
+        step, pulls = self._bounded_step(updates, shares)
         after = state.updated(updates.ids, evidence, sketches, own).judged(updates.ids, weights)
         return Decision(after, step, shares, pulls, {"shut_out": after.out})
 
@@ -194,26 +194,24 @@ class Similarity(MatrixRule):
         matrices = [name for name in parts if is_matrix(parts[name][0]) and name not in buffers]
         near = wholes(apart, count)
         views = [View(near - UNRELATED, 2 * self.alpha3)]
-        for name in matrices if self.alpha1 else ():
-            likeness = alignment(parts[name], key.fold(name), rank)
-            views.append(View(likeness, 2 * self.alpha1 / len(matrices)))
+        looked_at = matrices if self.alpha1 else []
+        aligned = (alignment(parts[name], key.fold(name), rank) for name in looked_at)
+        views += [View(likeness, 2 * self.alpha1 / len(matrices)) for likeness in aligned]
         whole = (
             torch.stack([apart[name].norms.square() for name in parts if name not in buffers]).sum(0).sqrt()
         )
         lengths = [Lengths(whole, TOO_LONG), *(Lengths(one.norms, TOO_LONG_TENSOR) for one in apart.values())]
         return trusted(views, -near, lengths, past, own, 10 * self.alpha2, self.strictness)
 
-    def _bounded_step(self, parts: Mapping[str, Tensor], shares: Tensor) -> tuple[Tensor, Tensor]:
+    def _bounded_step(self, updates: UpdateMatrix, shares: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of updates, no tensor of which is far longer than usual, and the clients' shares of it."""
-        limit, pieces = LONGEST / self.strictness if self.strictness else torch.inf, []
-        pulled, length = torch.zeros_like(shares), 0.0
-        for value in parts.values():
-            rows = value.reshape(len(value), -1).contiguous()
-            norms = rows.double().norm(dim=1)
-            total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
-            factors = shortening(norms, limit * quantile(norms, shares, 0.5)) if limit < torch.inf else 1.0
-            add_weighted(total, rows, (shares * factors).numpy())
-            here = float(total @ total)
-            pulled, length = pulled + here * step_shares(rows, total, shares * factors), length + here
-            pieces.append(total)
-        return torch.cat(pieces), pulled / length if length else pulled
+        limit = LONGEST / self.strictness if self.strictness else torch.inf
+        step, pulled, length = updates.no_step(), torch.zeros_like(shares), 0.0
+        for first, last in updates.ranges().values():
+            coefficients = shares
+            if limit < torch.inf:
+                norms = row_norms(updates.rows[:, first:last])
+                coefficients = shares * shortening(norms, limit * quantile(norms, shares, 0.5))
+            pulls, square = add_part(step, updates.rows, coefficients, first, last)
+            pulled, length = pulled + pulls, length + square
+        return step, pulled / length if length else pulled

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, floating, weighted
 from shoal.core.errors import SpecError
+from shoal.core.threads import side_by_side
 from shoal.core.types import Weights
 from shoal.kernels.critical import compared, extremes, importance
 from shoal.parts.factors import is_matrix
@@ -97,10 +98,11 @@ class CriticalParameters(MatrixRule):
         reached = now + moved if before is None else now
         changed = (moved * reached).abs().numpy()
         whole = critical(np.concatenate([changed[first:last] for first, last in ranges]), self.share)
-        clients = [critical(_importance(row, now, ranges), self.share) for row in rows]
-        between = np.eye(len(clients))
-        for i, j in combinations(range(len(clients)), 2):
-            between[i, j] = between[j, i] = likeness(clients[i], clients[j])
+        clients = side_by_side(lambda row: critical(_importance(row, now, ranges), self.share), list(rows))
+        between, pairs = np.eye(len(clients)), list(combinations(range(len(clients)), 2))
+        alike = side_by_side(lambda pair: likeness(clients[pair[0]], clients[pair[1]]), pairs)
+        for (i, j), found in zip(pairs, alike, strict=True):
+            between[i, j] = between[j, i] = found
         apart = np.array([likeness(one, whole) for one in clients])
         weights = normality(torch.from_numpy(between.mean(1) + apart))
         shares = weights / (weights > 0).sum()

@@ -54,7 +54,7 @@ class FoolsGold(MatrixRule):
 
     def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
         """See `MatrixRule`."""
-        sketches = folded(updates.rows[:, None], 2, HISTORY, SIGNS)[:, 0]
+        sketches = folded(updates.rows[:, None], HISTORY, SIGNS)[:, 0]
         sums = {
             client: state.sums.get(client, 0.0) + row
             for client, row in zip(updates.ids, sketches, strict=True)

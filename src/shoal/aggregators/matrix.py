@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from shoal.aggregators.mean import add_weighted, counted, reached
 from shoal.core.flat import Flat, vectors
 from shoal.core.task import Task
 from shoal.core.types import Cohort, Metrics, Moment, PerClient, Weights
+from shoal.kernels.fold import sum_of_squares, weighted_sum_along
 from shoal.kernels.products import products
 
 MOST = 10.0  # median weights that a client may have
@@ -88,20 +89,23 @@ class UpdateMatrix(NamedTuple):
         ids = tuple(client for client, here in zip(self.ids, came.tolist(), strict=True) if here)
         return self._replace(ids=ids, rows=self.rows[came], weights=bounded(self.weights[came]))
 
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """Where each floating tensor begins and ends in a row."""
+        floats = floating(self.model)
+        ends = accumulate((value.numel() for value in floats.values()), initial=0)
+        return dict(zip(floats, pairwise(ends), strict=True))
+
     def parts(self) -> dict[str, Tensor]:
         """[clients, *shape]: the updates of each floating tensor, as views."""
         floats = floating(self.model)
-        ends = torch.tensor([0, *(value.numel() for value in floats.values())]).cumsum(0).tolist()
         return {
-            name: self.rows[:, first:last].reshape(-1, *value.shape)
-            for (name, value), (first, last) in zip(floats.items(), pairwise(ends), strict=True)
+            name: self.rows[:, first:last].reshape(-1, *floats[name].shape)
+            for name, (first, last) in self.ranges().items()
         }
 
-    def combined(self, coefficients: Tensor) -> Tensor:
-        """[numbers] float64: the sum of the rows, each times its coefficient."""
-        total = torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
-        add_weighted(total, self.rows, coefficients.numpy())
-        return total
+    def no_step(self) -> Tensor:
+        """[numbers] float64: zeros."""
+        return torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
 
     def step(self, flat: Tensor) -> Weights:
         """A step [numbers], by tensor."""
@@ -136,7 +140,7 @@ class Decision(NamedTuple):
     state: Any
     step: Tensor  # [numbers] float64
     weights: Tensor  # [clients] float64: how much each update counts in the step
-    pulls: Tensor | None = None  # [clients] float64: each client's share of the step, see `step_shares`
+    pulls: Tensor | None = None  # [clients] float64: each client's share of the step, see `add_part`
     metrics: Metrics = MappingProxyType({})
 
     def outcome(self, updates: UpdateMatrix) -> Outcome:
@@ -147,22 +151,20 @@ class Decision(NamedTuple):
         return Outcome(self.state, updates.step(self.step), by_client(updates.ids, self.weights), metrics)
 
 
-def step_shares(parts: Tensor, step: Tensor, coefficients: Tensor) -> Tensor:
-    """[clients] float64, sum 1: how far each client's part of the step, its coefficient times its row of
-    `parts` [clients, numbers], goes in the direction of the step [numbers], over the step's length."""
-    length = float(step @ step)
-    if not length:
-        return torch.zeros_like(coefficients)
-    return coefficients * _along(parts, step) / length
-
-
-def _along(rows: Tensor, direction: Tensor) -> Tensor:
-    """[n] float64: the inner products of rows [n, numbers] with one direction [numbers]."""
+def add_part(
+    total: Tensor, rows: Tensor, coefficients: Tensor, first: int, last: int
+) -> tuple[Tensor, float]:
+    """Add to a step [numbers] the sum of rows [clients, numbers], each times its coefficient, from `first` to
+    `last`. Returns, of that part, the inner products of each client's summand with the sum, and of the sum
+    with itself: the first over the second are the clients' shares, and sum to 1."""
     if rows.device.type == "cpu" and rows.dtype == torch.float32:
-        peak = float(direction.abs().max())
-        unit = (direction / peak).float()[None]
-        return peak * torch.from_numpy(products(rows.contiguous().numpy(), unit.numpy()))[:, 0]
-    return (rows.double() @ direction).cpu()
+        numbers = rows.contiguous().numpy()
+        found = weighted_sum_along(total.numpy(), numbers, coefficients.numpy(), first, last)
+        along = torch.from_numpy(found)
+        return coefficients * along[:-1], float(along[-1])
+    part, exact = total[first:last], rows[:, first:last].double()
+    add_weighted(part, exact, coefficients.numpy())
+    return coefficients * (exact @ part).cpu(), float(part @ part)
 
 
 class MatrixRule(Aggregator):
@@ -207,19 +209,29 @@ class MatrixRule(Aggregator):
 
 def weighted(state: Any, updates: UpdateMatrix, coefficients: Tensor) -> Decision:
     """The decision for the sum of the updates, each times its coefficient."""
-    step = updates.combined(coefficients)
-    return Decision(state, step, coefficients, step_shares(updates.rows, step, coefficients))
+    step = updates.no_step()
+    pulls, length = add_part(step, updates.rows, coefficients, 0, len(step))
+    return Decision(state, step, coefficients, pulls / length if length else torch.zeros_like(pulls))
 
 
 def gram(rows: Tensor) -> Tensor:
     """[n, n] float64: the inner products of rows [n, numbers]."""
     if rows.device.type == "cpu" and rows.dtype == torch.float32:
-        return torch.from_numpy(products(rows.contiguous().numpy()))
+        aside = rows if rows.stride(1) == 1 else rows.contiguous()
+        return torch.from_numpy(products(list(aside.numpy())))  # row by row: those of a part lie apart
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for piece in torch.split(rows, CHUNK, 1):
         exact = piece.double()
         total += exact @ exact.T
     return total
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """[n] float64: the lengths of rows [n, numbers]."""
+    if rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.stride(1) == 1:
+        return torch.tensor([sum_of_squares(row) for row in rows.numpy()], dtype=torch.float64).sqrt()
+    norms: Tensor = rows.double().norm(dim=1).cpu()
+    return norms
 
 
 def shortening(norms: Tensor, limit: float) -> Tensor:

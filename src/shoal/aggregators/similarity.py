@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.matrix import gram, squared_distances
-from shoal.parts.factors import Factors, as_matrix, factored, full_rank, is_matrix, rank_of
+from shoal.parts.factors import Factors, as_matrix, factored, full_rank, is_matrix, positive, rank_of
 
 Form = Literal["invariant", "literal", "subspace"]
 FAINT = 1e-3  # of a matrix's strongest direction: what is weaker may be rounding
@@ -54,7 +54,7 @@ class Apart(NamedTuple):
 
     def nearness(self) -> Tensor:
         """In [-1, 0]: the distance in proportion to both lengths."""
-        return -self.squares.sqrt() / _positive(self.norms[:, None] + self.norms[None, :])
+        return -self.squares.sqrt() / positive(self.norms[:, None] + self.norms[None, :])
 
 
 def similarities(
@@ -102,7 +102,7 @@ def layer_weights(norms: Mapping[str, Tensor], buffers: Collection[str]) -> dict
         if not names:
             continue
         energy = torch.stack([norms[name].square() for name in sorted(names)])
-        share = (energy / _positive(energy.sum(0))).quantile(0.5, dim=1)
+        share = (energy / positive(energy.sum(0))).quantile(0.5, dim=1)
         share = share / share.sum() if bool(share.any()) else torch.full_like(share, 1 / len(share))
         counts |= dict(zip(sorted(names), (portion * share).tolist(), strict=True))
     total = sum(counts.values())
@@ -134,7 +134,7 @@ def _invariant(cut: Sequence[Factors], *, raw: bool) -> Tensor:
     turned = torch.stack([(factors.u @ factors.v.T).reshape(-1) for factors in cut])
     products = gram(turned)
     lengths = products.diagonal().sqrt()
-    return products if raw else products / _positive(lengths[:, None] * lengths[None, :])
+    return products if raw else products / positive(lengths[:, None] * lengths[None, :])
 
 
 def _pairwise(cut: Sequence[Factors], *, raw: bool, squared: bool) -> Tensor:
@@ -164,7 +164,3 @@ FORMS: dict[Form, Callable[..., Tensor]] = {
     "literal": lambda cut, *, raw: _pairwise(cut, raw=raw, squared=False),
     "subspace": lambda cut, *, raw: _pairwise(cut, raw=raw, squared=True),
 }
-
-
-def _positive(values: Tensor) -> Tensor:
-    return torch.where(values > 0, values, 1.0)

@@ -31,6 +31,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from shoal.kernels import quantile as kernels
+
 MARGIN = 4.0  # spreads below the median that are nothing unusual
 LEAST_SPREAD = 0.15  # of the median
 WORST, BEST = -12.0, 1.0  # what one round can say
@@ -124,25 +126,12 @@ def copies(distances: Tensor) -> Tensor:
 
 def quantile(values: Tensor, counts: Tensor, level: float) -> float:
     """Of values that count so often; between two of them a straight line; 0 if there are none."""
-    here, often = values.numpy(), counts.numpy()  # for few numbers torch takes five times as long
-    here, often = here[often > 0], often[often > 0]
-    if not len(here):
-        return 0.0
-    order = here.argsort(kind="stable")
-    ordered, held = here[order], often[order]
-    ends = held.cumsum()
-    places = (ends - held / 2) / ends[-1]
-    after = min(int(places.searchsorted(level)), len(here) - 1)
-    before = max(after - 1, 0)
-    gap = places[after] - places[before]
-    share = min(max((level - places[before]) / gap, 0.0), 1.0) if gap > 0 else 1.0
-    return float(ordered[before] + share * (ordered[after] - ordered[before]))
+    return kernels.quantile(values.double().numpy(), counts.double().numpy(), level)
 
 
 def _medians(part: Tensor, counts: Tensor) -> Tensor:
     """[n]: each one's median likeness to the others."""
-    pairs = zip(part, counts, strict=True)
-    return torch.tensor([quantile(row, count, 0.5) for row, count in pairs], dtype=part.dtype)
+    return torch.from_numpy(kernels.quantiles(part.numpy(), counts.numpy(), 0.5))
 
 
 def _means(part: Tensor, counts: Tensor) -> Tensor:

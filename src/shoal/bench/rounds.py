@@ -14,7 +14,7 @@ from shoal.runs.build import Setup
 from shoal.runs.runner import closing
 from shoal.spec import Spec, from_table
 
-TRIALS = 8  # rounds after which "auto" has made up its mind, or after one if they are long
+TRIALS = 8  # rounds that warm up, or one if they are long
 LONG = 0.5  # seconds
 
 Row = dict[str, Any]
@@ -46,9 +46,12 @@ class Timed:
 
     def settle(self) -> None:
         """Play until processes are started, memory is taken, and "auto" has made up its mind."""
+        engine = self._setup.federation.engine
         for _ in range(TRIALS):
             if self.round() > LONG and self.round() > LONG:
                 return
+        while isinstance(engine, LocalEngine) and not engine.settled:
+            self.round()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from shoal.cli.options import JsonFlag, loading
 from shoal.cli.reports import PICTURES
 from shoal.core.errors import SpecError
 
-TABLES = ("methods", "modes", "codecs", "checkpoints")  # that are no workloads
+TABLES = ("methods", "modes", "codecs", "aggregators", "checkpoints")  # that are no workloads
 
 
 def bench(
@@ -22,6 +22,7 @@ def bench(
             metavar="NAME",
             help="Workloads; without any, all of them. Or one of: methods (every method beside FedAvg), "
             "modes (every model in every mode of the local engine), codecs (beside a copy of memory), "
+            "aggregators (seconds of the server, by rule, model and number of clients), "
             "checkpoints (beside the rounds of every workload).",
         ),
     ] = None,
@@ -54,6 +55,7 @@ TITLES = {
     "methods": "Medians; ratios of turns taken side by side",
     "modes": "Medians; ratios of turns taken side by side; milliseconds a round",
     "codecs": "Medians of ten million numbers on one core; GB of float32 a second",
+    "aggregators": "Medians; milliseconds of the server for one step, by number of clients",
     "checkpoints": "Medians; shares of the time of the rounds",
 }
 
@@ -100,6 +102,12 @@ COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "share": ("By default", ".1%"),
         "share_of_record": ("Record", ".1%"),
     },
+    "aggregators": {
+        "model": ("Model", ""),
+        "parameters": ("Parameters", ",d"),
+        "aggregator": ("Rule", ""),
+        **{f"seconds_{count}": (str(count), "ms") for count in (10, 20, 50, 100)},
+    },
 }
 
 
@@ -110,13 +118,14 @@ def _told(value: Any, form: str) -> str:
 
 
 def _table(name: str) -> list[dict[str, Any]]:
-    from shoal.bench import checkpoints, codecs, methods, modes
+    from shoal.bench import aggregators, checkpoints, codecs, methods, modes
     from shoal.terminal import stderr
 
     tables: dict[str, Callable[..., list[dict[str, Any]]]] = {
         "methods": methods.measure,
         "modes": modes.measure,
         "codecs": codecs.measure,
+        "aggregators": aggregators.measure,
         "checkpoints": checkpoints.measure,
     }
     with stderr().status("") as status:

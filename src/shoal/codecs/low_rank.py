@@ -3,7 +3,9 @@
     D -> U_k diag(s_k) V_k^T, the nearest matrix of rank k (Eckart and Young)     -> `parts.factors.factored`
 
 It costs k (rows + columns + 1) numbers; where the dense matrix takes no more, it is sent as it is. Only
-updates have a rank worth the name: messages, vectors and buffers travel as they are.
+updates have a rank worth the name: messages, vectors and buffers travel as they are. A large matrix whose
+rank is no more than k, as after training on k samples, is its own nearest one: it is sent as a product of
+as many of its rows as its rank, and nothing is decomposed                    -> `parts.factors.spanned`
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from shoal.core.codec import Codec, Direction, Packet
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree, Weights
-from shoal.parts.factors import Factors, as_matrix, factored, is_matrix, rank_of
+from shoal.parts.factors import Factors, as_matrix, factored, is_matrix, rank_of, spanned
 
 LARGEST = 2**28  # numbers of a tensor
 
@@ -89,7 +91,7 @@ def _cut(value: Any, share: float) -> Any:
         return value
     if rank * (sum(matrix.shape) + 1) >= matrix.numel():
         return value
-    return Cut(factored(matrix, rank), tuple(value.shape))
+    return Cut(spanned(matrix, rank) or factored(matrix, rank), tuple(value.shape))
 
 
 def _whole(value: Any) -> Any:

@@ -35,6 +35,12 @@ class ClientData(ABC):
     def train(self, client: int, batching: Batching | None, key: Key, *, full: bool) -> Data:
         """The client's training samples, with a schedule of mini-batches drawn from the key."""
 
+    def several(
+        self, clients: Sequence[int], batching: Batching | None, keys: Sequence[Key], *, full: bool
+    ) -> list[Data]:
+        """`train` for several clients."""
+        return [self.train(client, batching, key, full=full) for client, key in zip(clients, keys)]
+
     @abstractmethod
     def block(self, clients: Sequence[int], batching: Batching, words: np.ndarray) -> Block:
         """The training samples of several clients; `words` are their keys, which give their schedules."""
@@ -54,6 +60,7 @@ class Visit(NamedTuple):
     memory: Memory
     answer: Packet | None  # None: it cannot answer, see `reason`
     reason: str = ""
+    checked: Weights | None = None  # an update whose numbers the solver has checked
 
 
 def read_reply(codec: Codec, verb: Verb, packet: Packet) -> tuple[Reply | None, str]:
@@ -132,9 +139,14 @@ class ClientSide:
         """See `read_reply`."""
         return read_reply(self.codec, verb, packet)
 
-    def training_data(self, client: int, context: Context) -> Data:
-        """The samples that the client trains on; poisoned if it attacks."""
-        data = self._scheduled(client, self.method.batching, context)
+    def scheduled(self, clients: Sequence[int], keys: Sequence[Key]) -> list[Data]:
+        """The samples of several clients, with their schedules; `keys` are those of their contexts."""
+        own = [key.fold("batches") for key in keys]
+        return self.data.several(clients, self.method.batching, own, full=bool(self.task.batch_norms))
+
+    def training_data(self, client: int, context: Context, data: Data | None = None) -> Data:
+        """The samples that the client trains on, from what is scheduled; poisoned if it attacks."""
+        data = self._scheduled(client, self.method.batching, context) if data is None else data
         if data.count < (self._fewest if self.method.batching else 1):
             because = "; a model with BatchNorm needs two" if data.count else ""
             raise DeclinedError(f"it holds {data.count or 'no'} sample{'s' * (not data.count)}{because}")

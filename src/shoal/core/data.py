@@ -156,6 +156,15 @@ class Plan(NamedTuple):
     step_ptr: np.ndarray  # [steps + 1] int64: where each step starts in `order`
     client_ptr: np.ndarray  # [clients + 1] int64: the first step of each client
 
+    def singles(self, counts: np.ndarray) -> list[Plan]:
+        """The plan of each client, of which `counts` are the numbers of samples."""
+        found = []
+        for (first, last), begin in zip(pairwise(self.client_ptr.tolist()), _running(counts).tolist()):
+            steps = self.step_ptr[first : last + 1]
+            order = self.order[steps[0] : steps[-1]] - begin
+            found.append(Plan(order, steps - steps[0], np.array([0, last - first])))
+        return found
+
 
 NO_PLAN = Plan(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(2, np.int64))
 

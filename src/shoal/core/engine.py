@@ -50,7 +50,7 @@ class Delivery(NamedTuple):
     bytes_up: int
     spent: tuple[Spent, ...] = ()  # virtual time, one entry per client; empty if devices are not simulated
     stacked: bool = False
-    sound: bool = False  # whether the engine has already checked that its numbers are finite and small enough
+    checked: Tree = None  # an update whose numbers the engine has already checked; maybe that of the reply
 
     def singles(self) -> Iterator[Delivery]:
         """One delivery per client."""

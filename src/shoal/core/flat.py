@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, final
 
 import torch
@@ -73,11 +73,31 @@ class Flat(Mapping[str, Tensor]):
         """See `dict.values`."""
         return self._all().values()
 
+    def part(self, names: Iterable[str]) -> Mapping[str, Tensor]:
+        """The tensors with these names, in this order: a view of the vector if they are neighbours in it."""
+        chosen = tuple(names)
+        found = _neighbours(self.layout, chosen)
+        if found is None:
+            return {name: self[name] for name in chosen}
+        layout, first, last = found
+        return layout.tree(self.vector[..., first:last])
+
     def __repr__(self) -> str:
         return repr(self._all())
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, Tensor]]]:
         return dict, (self._all(),)
+
+
+@lru_cache(maxsize=256)
+def _neighbours(layout: Layout, names: tuple[str, ...]) -> tuple[Layout, int, int] | None:
+    """The layout of some tensors, and where they begin and end in the vector; None if they are scattered."""
+    place = layout.names.index(names[0]) if names else 0
+    if not names or layout.names[place : place + len(names)] != names:
+        return None
+    first, shapes = sum(layout.sizes[:place]), layout.shapes[place : place + len(names)]
+    piece = Layout(names, shapes)
+    return piece, first, first + sum(piece.sizes)
 
 
 NAMED = (dict, Flat)  # the types of a tree's nodes with named children

@@ -62,14 +62,17 @@ class Gate:
         self._seen.add(client)
         return ""
 
-    def opened(self, client: int, sent: Tree, reply: Reply) -> tuple[Reply, str]:
-        """The reply as the method sees it, and why it is refused; empty if it is not."""
+    def opened(self, client: int, sent: Tree, reply: Reply, checked: Tree = None) -> tuple[Reply, str]:
+        """The reply as the method sees it, and why it is refused; empty if it is not.
+
+        Numbers of `checked`, if that is its update, have been looked at already.
+        """
         expected = self._expected(sent)
         try:
             reason = envelope(reply, self._samples[client])
             if not reason and self._opens:
                 reply = self._method.received(reply, sent)
-            return reply, reason or contents(sent, reply, expected)
+            return reply, reason or contents(sent, reply, expected, checked=checked)
         except Exception as error:  # the bytes come from outside: any error is a fault of the reply
             return reply, f"it cannot be read: {type(error).__name__}: {error}"
 
@@ -89,7 +92,7 @@ class Gate:
         if weights != list(map(self._samples.__getitem__, clients)) or 0 in weights:
             return False
         sent = message_for(delivery.sent, 0)
-        if contents(sent, reply, self._expected(sent), len(clients), look=not delivery.sound):
+        if contents(sent, reply, self._expected(sent), len(clients), checked=delivery.checked):
             return False
         self._seen.update(clients)
         return True
@@ -103,11 +106,11 @@ class Gate:
 
 
 def contents(
-    sent: Tree, reply: Reply, expected: Mapping[str, Tree], clients: int = 0, *, look: bool = True
+    sent: Tree, reply: Reply, expected: Mapping[str, Tree], clients: int = 0, *, checked: Tree = None
 ) -> str:
     """Why a payload is refused; empty if it is not. `clients` is the size of a block, 0 for a single reply.
 
-    `look = False` means that its numbers have been checked already.
+    The numbers of `checked`, if that is its update, have been looked at already.
     """
     payload = reply.payload
     names = getattr(payload, "_fields", ())
@@ -119,6 +122,7 @@ def contents(
     if not names:
         return unknown(payload)
     for name, value in zip(names, payload, strict=True):
+        look = value is not checked
         if name in expected:
             reason = mismatch(value, expected[name], name, clients, look)
         elif name == "update" and "model" in getattr(sent, "_fields", ()):

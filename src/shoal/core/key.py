@@ -76,6 +76,10 @@ class Key:
         """[size] int64: numbers in 0 ... bound - 1, each equally likely."""
         return torch.from_numpy(philox.integers(self.array[None], bound, size)[0])
 
+    def signs(self, size: int) -> Tensor:
+        """[size] float32: numbers that are 1 or -1, each equally likely."""
+        return torch.from_numpy(philox.signs(*self.words, size))
+
     @contextmanager
     def seeded(self) -> Iterator[None]:
         """Seed torch's global generator from the key within this block, and restore it afterwards.

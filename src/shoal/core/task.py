@@ -117,6 +117,7 @@ class Task:
     root: Callable[[int], Data] | None = None  # takes that many of the server's own samples, if it holds any
     frozen: Mapping[str, Tensor] = field(default_factory=dict)  # parameters that are neither trained nor sent
     shape: tuple[int, ...] = ()  # of one sample
+    held: tuple[str, ...] = ()  # parameters that stay as they are when a client trains
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
     _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)

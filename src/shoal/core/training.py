@@ -7,7 +7,7 @@ weights:
     return memory, Reply(ModelUpdate(trained.update(message.model)), data.weight, {})
 
 So an engine can pause many clients at this point and train all of them in one kernel call, without the method
-knowing about it.
+knowing about it. `loss = yield Judge(message.model)` asks for a loss in the same way.
 """
 
 from __future__ import annotations
@@ -41,11 +41,33 @@ from shoal.core.types import (
 
 
 class Start(NamedTuple):
-    """How one client's training starts: its initial weights, loss terms and gradient shift."""
+    """How one client's training starts: its initial weights, loss terms and gradient shift.
+
+    A client may also train at another rate, another model than the task's, or on other samples than its own.
+    """
 
     weights: Weights
     terms: tuple[Term, ...] = ()  # added to the loss
     shift: Mapping[str, Tensor] | None = None  # added to every gradient
+    less: Mapping[str, Tensor] | None = None  # subtracted from the shift
+    only_update: bool = False  # whether the trained weights themselves are not wanted
+    pace: float = 1.0  # times the learning rate
+    task: Task | None = None  # the model to train
+    data: Data | None = None  # the samples and mini-batches
+
+    @property
+    def whole_shift(self) -> Mapping[str, Tensor] | None:
+        """The shift as one value."""
+        if self.shift is None or self.less is None:
+            return self.shift
+        shift: Mapping[str, Tensor] = subtract(self.shift, self.less)
+        return shift
+
+
+class Judge(NamedTuple):
+    """A question: the mean loss of a model over all of a client's samples."""
+
+    weights: Weights
 
 
 @dataclass(frozen=True)
@@ -55,7 +77,7 @@ class Trained:
     The weights may live in the resident model until the next client trains; `update` reads them there.
     """
 
-    held: Weights
+    held: Weights | None  # None: only the update was asked for
     steps: int
     loss: Tensor  # [] the mean over the steps, computed before each step and without terms
     borrowed: bool = False
@@ -64,6 +86,7 @@ class Trained:
     @property
     def weights(self) -> Weights:
         """A copy of the trained weights that may be kept."""
+        assert self.held is not None, "a Start with only_update leaves no weights"
         if not self.borrowed:
             return self.held
         return Weights(*({name: _plain(value) for name, value in part.items()} for part in self.held))
@@ -72,6 +95,7 @@ class Trained:
         """The trained weights minus the weights that training started from."""
         if self.change is not None:
             return self.change
+        assert self.held is not None
         with torch.no_grad():
             change: Weights = subtract(self.held, start)
         return change
@@ -82,17 +106,17 @@ def _plain(value: Tensor) -> Tensor:
 
 
 class TrainedBlock(NamedTuple):
-    """The results of training a block of clients; each tensor has a leading client axis."""
+    """The results of training a block of clients."""
 
-    weights: Weights
-    change: Weights
+    weights: Sequence[Weights]  # of each client, in storage of its own; none if only updates are wanted
+    change: Weights  # each tensor has a leading client axis
     steps: np.ndarray  # [clients] int64
     losses: Tensor  # [clients] float32
     sound: bool  # whether the solver has checked that no number is too large for the gate
 
     def single(self, position: int) -> Trained:
         """The result of the client at `position`."""
-        weights, change = row(self.weights, position), row(self.change, position)
+        weights, change = self.weights[position] if self.weights else None, row(self.change, position)
         return Trained(weights, int(self.steps[position]), self.losses[position], change=change)
 
 
@@ -119,8 +143,17 @@ class Solver(ABC):
         context: Context,
         terms: tuple[Term, ...] = (),
         shift: Mapping[str, Tensor] | None = None,
+        pace: float = 1.0,
     ) -> Trained:
-        """Train one client on its scheduled mini-batches."""
+        """Train one client on its scheduled mini-batches, at `pace` times the learning rate."""
+
+    def losses(
+        self, task: Task, weights: Sequence[Weights], data: Sequence[Data], threads: int = 1
+    ) -> Tensor:
+        """[clients] float64: the mean loss of each client's model over all of its samples."""
+        with torch.no_grad():
+            sums = [task.losses(w, *own.all).double().sum() / own.count for w, own in zip(weights, data)]
+        return torch.stack(sums).cpu()
 
     def fits(self, task: Task, terms: tuple[Term, ...]) -> bool:
         """Whether `train_block` supports this model with these terms."""
@@ -138,14 +171,15 @@ class Solver(ABC):
     ) -> TrainedBlock:
         """Train several clients at once, with the same bits as `train`; called only if `fits` is True.
 
-        All clients have the same terms. A single start applies to all of them. `keys` holds a key for each
-        client, `context.key.fold("noise")`, for all randomness except the order of its samples. `settings`
-        holds their settings; it is empty if they have none.
+        All clients have the same terms and model. A single start applies to all of them. `keys` holds a key
+        for each client, `context.key.fold("noise")`, for all randomness except the order of its samples.
+        `settings` holds their settings; it is empty if they have none.
         """
         raise NotImplementedError
 
 
-Course = Generator[Start, Trained, tuple[Memory, Reply]]  # the generator of one client's update
+Request = Start | Judge  # answered with a `Trained`, or with a loss: [] float64
+Course = Generator[Request, Any, tuple[Memory, Reply]]  # the generator of one client's update
 
 
 class Training(Method):
@@ -180,7 +214,7 @@ class Training(Method):
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
     ) -> Course:
         """One client's work: yields how training starts, receives the result, returns memory and reply."""
-        trained = yield Start(message.model, self.terms)
+        trained = yield Start(message.model, self.terms, only_update=True)
         payload = ModelUpdate(trained.update(message.model))
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 
@@ -193,17 +227,24 @@ class Training(Method):
         )
 
     def trained_alone(
-        self, task: Task, course: Course, data: Data, context: Context, start: Start | None = None
+        self, task: Task, course: Course, data: Data, context: Context, asked: Request | None = None
     ) -> tuple[Memory, Reply]:
-        """Finish one client's work on its own: from the beginning, or from a `Start` already yielded."""
+        """Finish one client's work on its own: from the beginning, or from a request already yielded."""
         try:
-            start = next(course) if start is None else start
+            asked = next(course) if asked is None else asked
             while True:
-                trained = self.local.train(task, start.weights, data, context, start.terms, start.shift)
-                start = course.send(trained)
+                asked = course.send(self._answer(task, data, context, asked))
         except StopIteration as end:
             answer: tuple[Memory, Reply] = end.value
             return answer
+
+    def _answer(self, task: Task, data: Data, context: Context, asked: Request) -> Trained | Tensor:
+        if isinstance(asked, Judge):
+            return self.local.losses(task, [asked.weights], [data])[0]
+        own, samples = asked.task or task, asked.data or data
+        return self.local.train(
+            own, asked.weights, samples, context, asked.terms, asked.whole_shift, asked.pace
+        )
 
 
 def check_training(local: Solver, terms: Sequence[Term], task: Task) -> None:

@@ -8,17 +8,21 @@ over before worker processes could be woken stays without a trial.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 from shoal.core.collusion import Way
 from shoal.core.engine import TRAINING, Delivery, Work
 from shoal.core.key import Key
 from shoal.core.types import Cohort, Tree
 
-TURNS = 3  # that count, of each way; the least time is compared, as one after a fork is slow
+TURNS = 3  # that count, of each way; the least time is compared
+SETTLED = 16  # exchanges after which a way that was preferred to the first one is compared with it again
 SHORT = 0.02  # seconds of an exchange that no other way is worth a trial for
 CLEARLY = 0.9  # of the first way's time: another one has to be as fast, or the first stays
 LONG = 0.5  # seconds of an exchange whose first turn counts: warming up is little beside it
+
+_Time = tuple[float, float]  # of an exchange: seconds, and seconds a sample
+_Trial = Generator[int, _Time, int]
 
 
 class Auto:
@@ -26,14 +30,18 @@ class Auto:
 
     def __init__(self, ways: Sequence[Way], samples: Callable[[Sequence[int]], Sequence[int]]) -> None:
         self._ways, self._samples = list(ways), samples
-        self._times: list[list[float]] = [[] for _ in ways]  # seconds a sample, of turns that count
-        self._warm = [False for _ in ways]
-        self._now = 0  # whose turn it is
+        self._trial = self._compared()
+        self._now = next(self._trial)  # whose turn it is
 
     @property
     def way(self) -> Way:
         """The one in use."""
         return self._ways[self._now]
+
+    @property
+    def settled(self) -> bool:
+        """Whether the trial is over."""
+        return len(self._ways) == 1
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
@@ -51,19 +59,48 @@ class Auto:
 
     def _took(self, seconds: float, samples: int) -> None:
         """Take in how long an exchange was, and decide whose turn is next."""
-        now, known = self._now, self._warm[self._now]
-        self._warm[now] = True
-        if not known and seconds <= LONG:
-            return  # its next turn counts
-        self._times[now].append(seconds / max(samples, 1))
-        if now == 0 and seconds < SHORT:
-            self._keep(0)
-        elif min(map(len, self._times)) >= (1 if seconds > LONG else TURNS):
-            least = [min(times) for times in self._times]
-            fastest = least.index(min(least))
-            self._keep(fastest if least[fastest] < CLEARLY * least[0] else 0)
-        else:
-            self._now = (now + 1) % len(self._ways)
+        try:
+            self._now = self._trial.send((seconds, seconds / max(samples, 1)))
+        except StopIteration as end:
+            self._keep(end.value)
+
+    def _compared(self) -> _Trial:
+        """Yields whose turn is next, and receives how long it took; returns the way that stays.
+
+        The first way has all its turns before another one starts: after worker processes are forked, every
+        page that it writes is copied first.
+        """
+        first, longest = yield from self._turns(0)
+        if first is None:
+            return 0
+        for other in range(1, len(self._ways)):
+            second, _ = yield from self._turns(other)
+            assert second is not None
+            if second >= CLEARLY * first:
+                continue
+            if longest > LONG:
+                return other
+            for _ in range(SETTLED):  # what grows at first, such as clients' memories, slows the first way
+                yield other
+            again, _ = yield from self._turns(0)
+            later, _ = yield from self._turns(other)
+            if again is not None and later is not None and later < CLEARLY * again:
+                return other
+        return 0
+
+    def _turns(self, way: int) -> Generator[int, _Time, tuple[float | None, float]]:
+        """The least seconds a sample, None if too short for a trial; and those of the longest exchange."""
+        times, longest = [], 0.0
+        for turn in range(TURNS + 1):
+            seconds, each = yield way
+            longest = max(longest, seconds)
+            if turn or seconds > LONG:  # a short one only warms up
+                times.append(each)
+                if way == 0 and seconds < SHORT:
+                    return None, longest
+                if seconds > LONG:
+                    break
+        return min(times), longest
 
     def _keep(self, chosen: int) -> None:
         for i, way in enumerate(self._ways):

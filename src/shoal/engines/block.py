@@ -22,7 +22,7 @@ from shoal.core.engine import TRAINING, Delivery, Memory, Verb, Work, stage
 from shoal.core.key import ClientKeys, Key
 from shoal.core.method import Method, overridden
 from shoal.core.outbox import Outbox
-from shoal.core.training import Course, Start, Trained, Training, in_courses, is_plain
+from shoal.core.training import Course, Judge, Request, Start, Trained, Training, in_courses, is_plain
 from shoal.core.tree import elementwise, row
 from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree
 from shoal.engines.client_memory import MemoryStore
@@ -91,7 +91,8 @@ class Blocks:
         if work.verb != "update" or not block.counts.all():
             return None
         alike = all(message is sent[0] for message in sent)
-        starts = [Start(message.model, method.terms) for message in (sent[:1] if alike else sent)]
+        sources = sent[:1] if alike else sent
+        starts = [Start(message.model, method.terms, only_update=True) for message in sources]
         with stage(work.verb, cohort.ids[0], work.round):
             keys = ClientKeys(key, cohort.ids, "noise")
             settings = [cohort.setting(i) for i in range(len(cohort.ids))] if cohort.settings else ()
@@ -105,7 +106,15 @@ class Blocks:
         down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
         message = sent[0] if alike else _merged(sent)
         return Delivery(
-            cohort.ids, work.version, message, reply, "", down, up, stacked=True, sound=trained.sound
+            cohort.ids,
+            work.version,
+            message,
+            reply,
+            "",
+            down,
+            up,
+            stacked=True,
+            checked=trained.change if trained.sound else None,
         )
 
     # ---- clients that do more than train
@@ -115,39 +124,59 @@ class Blocks:
     ) -> Iterator[Delivery]:
         """The replies of the block, one per client: clients wait for each other where training starts."""
         found: list[_Waiting | Visit] = []
+        keys = [key.fold("client", client) for client in cohort.ids]
+        held = self._side.scheduled(cohort.ids, keys)
         for position, client in enumerate(cohort.ids):
-            context = Context(work.round, work.leg, cohort.setting(position), key.fold("client", client))
+            context = Context(work.round, work.leg, cohort.setting(position), keys[position])
             memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
             visited = _Client(self._side, work.verb, client, memory, context)
-            found.append(visited.begin(outgoing[position][1]))
+            found.append(visited.begin(outgoing[position][1], held[position]))
         while paused := [(i, one) for i, one in enumerate(found) if isinstance(one, _Waiting)]:
-            trained = self._train([one for _, one in paused], work.round)
-            for (i, one), result in zip(paused, trained, strict=True):
-                found[i] = one.client.resume(one, result)
+            answers = self._answers([one for _, one in paused], work.round)
+            for (i, one), answer in zip(paused, answers, strict=True):
+                found[i] = one.client.resume(one, answer)
         for client, (_, sent, down), visit in zip(cohort.ids, outgoing, found, strict=True):
             assert isinstance(visit, Visit)
             yield delivered(self._side, self._store, work, client, sent, visit, down)
 
-    def _train(self, waiting: Sequence[_Waiting], round: int) -> Iterator[Trained]:
-        """Train the waiting clients: one call for consecutive clients with the same terms."""
+    def _answers(self, waiting: Sequence[_Waiting], round: int) -> Iterator[_Answer]:
+        """Judge or train the waiting clients: one call for consecutive ones with the same terms and model."""
         method, task = self._side.method.client_method, self._side.task
         assert isinstance(method, Training)
-        for _, equal in groupby(waiting, lambda one: id(one.start.terms)):
+        for _, equal in groupby(waiting, lambda one: _kind(one.asked)):
             some = list(equal)
-            starts, block = [one.start for one in some], Block.of([one.data for one in some])
-            keys = [one.client.context.key.fold("noise") for one in some]
-            settings = [one.client.context.setting for one in some]
-            done = method.local.train_block(task, starts, block, keys, round, self._threads, settings)
-            yield from (done.single(i) for i in range(len(some)))
+            asked, data = [one.asked for one in some], [one.data for one in some]
+            starts = [start for start in asked if isinstance(start, Start)]
+            if not starts:
+                judged = [judge.weights for judge in asked]
+                yield from map(_Answer, method.local.losses(task, judged, data, self._threads))
+                continue
+            keys, model = [one.client.context.key.fold("noise") for one in some], starts[0].task or task
+            held = [start.data or own for start, own in zip(starts, data, strict=True)]
+            settings, block = [one.client.context.setting for one in some], Block.of(held)
+            done = method.local.train_block(model, starts, block, keys, round, self._threads, settings)
+            yield from (_Answer(done.single(i), done.sound) for i in range(len(some)))
 
 
 class _Waiting(NamedTuple):
-    """A client that has reached the start of its training."""
+    """A client that has reached the start of its training, or asks for a loss."""
 
     client: _Client
     data: Data
     course: Course
-    start: Start
+    asked: Request
+
+
+def _kind(asked: Request) -> tuple[int, int]:
+    """Equal for what can be answered in one call."""
+    return (id(asked.terms), id(asked.task)) if isinstance(asked, Start) else (0, 0)
+
+
+class _Answer(NamedTuple):
+    """What a waiting client gets."""
+
+    value: Trained | Tensor
+    sound: bool = False  # whether the solver has checked the change of its weights
 
 
 class _Client(NamedTuple):
@@ -159,37 +188,40 @@ class _Client(NamedTuple):
     memory: Memory
     context: Context
 
-    def begin(self, message: Tree) -> _Waiting | Visit:
+    def begin(self, message: Tree, scheduled: Data) -> _Waiting | Visit:
         """Run the client up to the first training that the kernels can do, or to the end."""
 
         def work() -> _Waiting | Visit:
             method, task = self.side.method.client_method, self.side.task
             assert isinstance(method, Training)
-            data = self.side.training_data(self.id, self.context)
+            data = self.side.training_data(self.id, self.context, scheduled)
             course = method.client_training(task, self.memory.method, message, data, self.context)
             return self._advance(course, data, lambda: next(course))
 
         return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
 
-    def resume(self, waiting: _Waiting, trained: Trained) -> _Waiting | Visit:
-        """Continue the client with the result of its training."""
+    def resume(self, waiting: _Waiting, answer: _Answer) -> _Waiting | Visit:
+        """Continue the client with what it has asked for."""
 
         def work() -> _Waiting | Visit:
             course = waiting.course
-            return self._advance(course, waiting.data, lambda: course.send(trained))
+            return self._advance(course, waiting.data, lambda: course.send(answer.value))
 
-        return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
+        done = self.side.guarded(self.verb, self.id, self.memory, self.context, work)
+        if isinstance(done, Visit) and answer.sound and isinstance(answer.value, Trained):
+            return done._replace(checked=answer.value.change)
+        return done
 
-    def _advance(self, course: Course, data: Data, step: Callable[[], Start]) -> _Waiting | Visit:
+    def _advance(self, course: Course, data: Data, step: Callable[[], Request]) -> _Waiting | Visit:
         method, task = self.side.method.client_method, self.side.task
         assert isinstance(method, Training)
         try:
-            start = step()
+            asked = step()
         except StopIteration as end:
             return self._finished(*end.value)
-        if method.local.fits(task, start.terms):
-            return _Waiting(self, data, course, start)
-        return self._finished(*method.trained_alone(task, course, data, self.context, start))
+        if isinstance(asked, Judge) or method.local.fits(asked.task or task, asked.terms):
+            return _Waiting(self, data, course, asked)
+        return self._finished(*method.trained_alone(task, course, data, self.context, asked))
 
     def _finished(self, kept: Tree, reply: Reply) -> Visit:
         kept = elementwise(_with_own_storage, kept)

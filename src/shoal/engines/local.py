@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -86,6 +85,11 @@ class LocalEngine(Engine):
     def mode(self) -> str:
         """The mode in use; with "auto" the one that is being tried, or the fastest."""
         return MODES[type(self._auto.way)] if self._here else "cluster"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the mode will not change any more."""
+        return self._auto.settled
 
     def clients(self, round: int) -> Population:
         """See `Engine`."""
@@ -184,8 +188,3 @@ class LocalEngine(Engine):
     def close(self) -> None:
         """See `Engine`."""
         self._way.close()
-
-
-def cores() -> int:
-    """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -47,4 +47,5 @@ def delivered(
     if work.verb in TRAINING and side.remembers:
         store.write(client, work.accepted.get(client), work.version, visit.memory)
     reply, reason = side.read(work.verb, visit.answer)
-    return Delivery((client,), work.version, sent, reply, reason, down, visit.answer.nbytes)
+    length = visit.answer.nbytes
+    return Delivery((client,), work.version, sent, reply, reason, down, length, checked=visit.checked)

@@ -5,16 +5,27 @@ The modules are imported on demand, because they load numba and compile on their
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
+from multiprocessing import get_context
 
+# in two halves that take about as long to compile
 MODULES = (
-    *("philox", "mlp_training", "mlp_loss", "conv_training", "conv_outputs", "fold", "vector_math"),
-    *("logistic", "generator", "swarm", "cholesky", "critical", "products", "trimming"),
-    *("packing", "formats", "label_balance"),
+    ("philox", "mlp_training", "mlp_loss", "generator", "swarm", "fold", "vector_math", "cholesky"),
+    (
+        *("conv_training", "conv_outputs", "logistic", "packing", "trimming", "critical", "products"),
+        *("formats", "label_balance", "sketch", "quantile"),
+    ),
 )
 
 
 def warm_up() -> None:
-    """Compile all kernels, or load them from numba's cache."""
-    for name in MODULES:
+    """Compile all kernels, or load them from numba's cache: the halves in processes of their own."""
+    import_module(f"{__name__}.jit").forget_stale_code()  # once, before anything is written
+    with ProcessPoolExecutor(len(MODULES), get_context("spawn")) as pool:
+        list(pool.map(_load, MODULES))
+
+
+def _load(names: tuple[str, ...]) -> None:
+    for name in names:
         import_module(f"{__name__}.{name}")

@@ -225,8 +225,8 @@ def unpack_conv(
     apart()
     count = order.size
     for i in range(count):
-        flat[i] = params[order[i]]
-    return leave(flat[:count], origin[:count], flat[:count], change[:count])
+        change[i] = params[order[i]]
+    return leave(change[:count], origin[:count], flat[:count], change[:count])
 
 
 @bare

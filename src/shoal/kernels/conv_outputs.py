@@ -28,7 +28,7 @@ def _outputs(
     batch, conv = min(_AT_ONCE, rows.size), ConvNet(numbers, places, homes, order)
     net = make_net(sizes, batch)
     work, held = (
-        make_work(net, batch, False, False),
+        make_work(net, batch, False, False, np.int64(0)),
         make_conv_work(conv, batch, False, False, False, sizes.max()),
     )
     pack_conv(order, params, held.params)

@@ -146,26 +146,27 @@ _train_clients = make_loop(_begin, conv_ahead, _back, _end)
 def _train(
     first: int, last: int, sizes: np.ndarray, numbers: np.ndarray, places: np.ndarray, homes: np.ndarray,
     order: np.ndarray, keys: np.ndarray, rates: np.ndarray, names: np.ndarray,
-    loss: int, start: np.ndarray, out: np.ndarray, change: np.ndarray, x: np.ndarray,
+    loss: int, params: int, start: np.ndarray, out: np.ndarray, change: np.ndarray, x: np.ndarray,
     labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
-    mu: float, shift: np.ndarray, beta: float, tau: float, features: np.ndarray, classes: np.ndarray,
-    feature_ptr: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, forms: np.ndarray,
-    largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray, sound: np.ndarray,
+    held: int, fusion: int, mu: float, shift: np.ndarray, less: np.ndarray, beta: float, tau: float,
+    features: np.ndarray, classes: np.ndarray, feature_ptr: np.ndarray, learned: np.ndarray, g_a: float,
+    g_b: float, forms: np.ndarray, largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray,
+    sound: np.ndarray,
 ) -> int:  # fmt: skip
     """See `make_loop`. Returns 0, or 1 + the first step without samples or with an invalid one."""
     clients = Clients(
-        loss, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum, weight_decay,
-        mu, shift, beta, tau, features, classes, feature_ptr, learned, g_a, g_b, forms, largest,
-        random, words, losses, sound,
+        loss, params, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
+        weight_decay, held, fusion, mu, shift, less, beta, tau, features, classes, feature_ptr, learned, g_a,
+        g_b, forms, largest, random, words, losses, sound,
     )  # fmt: skip
     batch, bad = largest_batch(clients, first, last)
     if bad:
         return bad  # type: ignore[return-value]
     net, conv = make_net(sizes, batch), ConvNet(numbers, places, homes, order)
-    work = make_work(net, batch, momentum != 0.0, forms.size > 0)
-    held = make_conv_work(conv, batch, momentum != 0.0, mu != 0.0, shift.shape[0] > 0, sizes.max())
-    body = make_body(conv, held, keys, rates, names)
+    work = make_work(net, batch, momentum != 0.0, forms.size > 0, fusion)
+    kept = make_conv_work(conv, batch, momentum != 0.0, mu != 0.0, shift.size > 0, sizes.max())
+    body = make_body(conv, kept, keys, rates, names)
     _train_clients(clients, first, last, net, work, body)
     return 0
 

@@ -9,6 +9,7 @@ from shoal.kernels.jit import Index, given, inner, kernel
 
 _DIGITS = ((20, 11), (9, 11), (0, 9))  # of the 31 bits of a float32 that is not negative: shift and length
 _ALL = np.int32(0x7FFFFFFF)
+_AT_ONCE = 32  # numbers that are looked at together: most often, none of them is small
 _SAMPLE = 2048  # numbers from which a bound of the smallest is guessed
 
 
@@ -62,22 +63,30 @@ def _bound(keys: np.ndarray, guess: int, count: int) -> tuple[Index, Index]:
     return _nth(keys, np.empty(keys.size, np.int32), count - 1, np.empty(2048, np.int64))
 
 
-@kernel(types.void(given(int32, 1), int32, int64[::1]))
-def _smallest(keys: np.ndarray, guess: int, places: np.ndarray) -> None:
-    """The places of the smallest keys, as many as there is room for. Few are not above the guess, if it is
-    good, and the others are only looked at once."""
+@kernel(types.void(given(int32, 1), int32, int32, int64[::1]))
+def _smallest(numbers: np.ndarray, flip: int | np.int32, guess: int, places: np.ndarray) -> None:
+    """The places of the smallest keys, as many as there is room for; a key is a number with flipped bits.
+    Few are not above the guess, if it is good, and the others are only looked at once."""
     count, room = places.size, 4 * places.size
     few, where = np.empty(room, np.int32), np.empty(room, np.int64)
     found = 0
-    for p in range(keys.size):
-        if keys[p] <= guess:
-            if found == room:
+    for first in range(0, numbers.size, _AT_ONCE):
+        some = numbers[first : first + _AT_ONCE]
+        hits = 0
+        for p in range(some.size):
+            hits += (some[p] ^ flip) <= guess
+        if not hits:
+            continue
+        if found + hits > room:
+            found = room + 1
+            break
+        for p in range(some.size):
+            key = some[p] ^ flip
+            if key <= guess:
+                few[found], where[found] = key, first + p
                 found += 1
-                break
-            few[found], where[found] = keys[p], p
-            found += 1
     near = count <= found <= room
-    held = few[:found] if near else keys
+    held = few[:found] if near else numbers ^ np.int32(flip)
     bound, below = _bound(held, guess, count)
     ties, filled = count - below, 0
     for p in range(held.size):
@@ -96,9 +105,10 @@ def extremes(values: np.ndarray, count: int) -> np.ndarray:
         raise ValueError(f"{count} of {len(values)} numbers cannot be chosen")
     places = np.empty((2, count), np.int64)
     small_first = values.view(np.int32)  # the bits have the order of the numbers
-    for keys, found in zip((_ALL - small_first, small_first), places, strict=True):
-        some = np.sort(keys[:: max(1, len(keys) // _SAMPLE)])
-        _smallest(keys, some[min(2 * count * len(some) // len(keys) + 4, len(some) - 1)], found)
+    sample = np.sort(small_first[:: max(1, len(values) // _SAMPLE)])
+    some = min(2 * count * len(sample) // len(values) + 4, len(sample) - 1)
+    _smallest(small_first, _ALL, sample[-1 - some] ^ _ALL, places[0])
+    _smallest(small_first, 0, sample[some], places[1])
     return places
 
 

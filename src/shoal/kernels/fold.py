@@ -42,9 +42,48 @@ def weighted_sum(
     split over calls. Calls for disjoint ranges of p may run in parallel threads.
     """
     last = len(acc) if last is None else last
+    _check_sum(acc, rows, weights, first, last)
+    _weighted_sum(acc, rows, weights, first, last)
+
+
+def _check_sum(acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int) -> None:
     if rows.shape != (len(weights), len(acc)) or not 0 <= first <= last <= len(acc):
         raise ValueError(f"{rows.shape} rows, {len(weights)} weights and {len(acc)} sums do not fit together")
-    _weighted_sum(acc, rows, weights, first, last)
+
+
+_PIECE = 512  # numbers of each row that are multiplied with the sum while they are in the nearest cache
+
+
+@kernel(types.void(float64[::1], given(float32, 2), given(float64, 1), int64, int64, float64[::1]))
+def _weighted_sum_along(
+    acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int, along: np.ndarray
+) -> None:
+    """See `weighted_sum_along`. A product is the sum of as many sums as a piece has numbers, side by side."""
+    sums = np.zeros((len(rows) + 1, _PIECE))
+    for begin in range(first, last, _PIECE):
+        end = min(begin + _PIECE, last)
+        _weighted_sum(acc, rows, weights, begin, end)
+        total = acc[begin:end]
+        for i in range(len(rows)):
+            row, here = rows[i, begin:end], sums[i, : total.size]
+            for p in range(total.size):
+                here[p] += total[p] * row[p]
+        here = sums[len(rows), : total.size]
+        for p in range(total.size):
+            here[p] += total[p] * total[p]
+    for i in range(len(sums)):
+        along[i] = sums[i].sum()
+
+
+def weighted_sum_along(
+    acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int
+) -> np.ndarray:
+    """What `weighted_sum` does, in one pass with the inner products of the sum, once it is complete, with
+    every row, and, behind them, with itself; between `first` and `last`."""
+    _check_sum(acc, rows, weights, first, last)
+    along = np.empty(len(rows) + 1)
+    _weighted_sum_along(acc, rows, weights, first, last, along)
+    return along
 
 
 _ROW = given(float32, 1)

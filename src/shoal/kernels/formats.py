@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numba import float32, int64, types, uint64
 
-from shoal.kernels.jit import Index, Real, Word, inner, kernel
+from shoal.kernels.jit import Index, Real, Word, bare, inner, kernel
 from shoal.kernels.philox import PER_BLOCK, fractions
 
 WEIGHTS, MOMENTUM, TRANSFER = np.uint64(3), np.uint64(4), np.uint64(5)  # purposes; 0 to 2 are other streams'
@@ -83,14 +83,13 @@ def to_either(
         x[i] = value if abs(x[i]) < _INF else x[i]
 
 
-@inner
-def drawn_for(
+@bare
+def draw_for(
     key: tuple[Word, Word], step: Index, purpose: Word, first: Index, count: Index, noise: np.ndarray
 ) -> Index:
-    """Draw the random numbers for `count` parameters from the one at `first` on; returns where they start.
+    """Draw the random numbers for `count` parameters from the one at `first` on into `noise`.
 
-    `noise` must have space for 2 x 16 more. No part of it is returned: callers that count no references
-    cannot compile a function that returns an array.
+    It must have space for 2 x 16 more. Returns where in it they begin.
     """
     skip = first % PER_BLOCK
     blocks = (skip + count + PER_BLOCK - 1) // PER_BLOCK
@@ -123,5 +122,5 @@ def round_either(
     form, unit, inverse, noise = NumberFormat(digits, least, largest), _scratch(), _scratch(), _scratch()
     for start in range(0, x.size, _CHUNK):
         part = x[start : start + _CHUNK]
-        at = drawn_for((key0, key1), step, purpose, first + start, part.size, noise)
-        to_either(part, form, noise[at : at + part.size], unit, inverse)
+        skip = draw_for((key0, key1), step, purpose, first + start, part.size, noise)
+        to_either(part, form, noise[skip : skip + part.size], unit, inverse)

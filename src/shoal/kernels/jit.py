@@ -62,7 +62,7 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     The interpreter lock is released, so calls may run in parallel threads.
     """
 
-    _forget_stale_code()
+    forget_stale_code()
 
     def compiled(function: Function) -> Function:
         compile = numba.njit(signature, cache=True, nogil=True, error_model="numpy")
@@ -79,7 +79,7 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
 
 
 @cache
-def _forget_stale_code() -> None:
+def forget_stale_code() -> None:
     """Drop all code on disk once a source has changed: numba looks at the file of each kernel alone."""
     folder = Path(__file__).parent
     sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))

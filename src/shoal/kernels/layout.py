@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import carray, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 
 from shoal.kernels.jit import Flag, Index, bare, emitted, inner
@@ -47,6 +47,11 @@ class Workspace(NamedTuple):
     noise: np.ndarray  # of one row; empty, like the next two, unless the step rounds to a number format
     unit: np.ndarray
     inverse: np.ndarray
+    mix: np.ndarray  # lambda of fused features; empty, like the rest, without
+    mix_slope: np.ndarray  # its gradient
+    mix_speed: np.ndarray  # its momentum
+    own: np.ndarray  # the features of the trained model, of which fused ones took the place
+    given: np.ndarray  # those of the fixed model
 
 
 @inner
@@ -66,8 +71,8 @@ def make_net(sizes: np.ndarray, batch: Index) -> Net:
 
 
 @inner
-def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag) -> Workspace:
-    """Zeros of the right sizes."""
+def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag, fusion: Index) -> Workspace:
+    """Zeros of the right sizes. `fusion` is the length of lambda, 0 without fused features."""
     params = net.biases[-1] + net.strides[-1]
     values = net.values[-1] + batch * net.strides[-1]
     widest = net.strides[0]
@@ -76,10 +81,12 @@ def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag) -> Workspace
     one = zeros(np.int64(1))
     one[0] = _ONE
     speed = zeros(params if momentum else np.int64(0))
+    fused = batch * net.strides[-2] if fusion else np.int64(0)
     wide = max(widest, ROUNDED) + 2 * PER_BLOCK if rounds else np.int64(0)
     return Workspace(
         zeros(params), speed, zeros(values), zeros(values), zeros(BAND * widest), one,
-        zeros(wide), zeros(wide), zeros(wide),
+        zeros(wide), zeros(wide), zeros(wide), zeros(fusion), zeros(fusion), zeros(fusion), zeros(fused),
+        zeros(fused),
     )  # fmt: skip
 
 
@@ -115,6 +122,23 @@ def clear(typing: Any, y: Any, yo: Any, n: Any) -> Any:
     return types.void(y, types.int64, types.int64), emit
 
 
+@emitted
+def _pointer(typing: Any, address: Any) -> Any:
+    """The numbers at an address."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.float32)(types.int64), emit  # type: ignore[no-untyped-call]
+
+
+@inner
+def row_at(address: Index, size: Index) -> np.ndarray:
+    """The `size` numbers at an address."""
+    row: np.ndarray = carray(_pointer(address), size)  # type: ignore[arg-type]
+    return row
+
+
 @bare
 def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
     """Copy parameters into the padded layout."""
@@ -137,7 +161,7 @@ def _pad(y: np.ndarray, yo: Index, stride: Index, x: np.ndarray, xo: Index, n: I
 
 @bare
 def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
-    """The inverse of `pack`; also computes the change of the parameters since `origin`.
+    """The inverse of `pack`; also computes the change of the parameters since `origin`. `flat` may be empty.
 
     Returns whether all of `change` and its squares are finite: the check costs nothing here.
     """
@@ -157,10 +181,11 @@ def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, c
 
 @bare
 def leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
-    """Copy a row and its change; returns whether all of the change can be squared."""
+    """Copy a row, unless `flat` is empty, and its change; returns whether all of that can be squared."""
     strange = False
-    for i in range(row.size):
+    for i in range(flat.size):
         flat[i] = row[i]
+    for i in range(row.size):
         change[i] = row[i] - origin[i]
         strange |= not abs(change[i]) <= SQUARABLE
     return not strange

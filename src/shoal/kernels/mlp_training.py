@@ -57,24 +57,26 @@ _train_clients = make_loop(_begin, mlp_ahead, _back, _end)
 
 @kernel(int64(int64, int64, given(int64, 1), *CLIENTS))
 def _train(
-    first: int, last: int, sizes: np.ndarray, loss: int, start: np.ndarray, out: np.ndarray,
+    first: int, last: int, sizes: np.ndarray, loss: int, params: int, start: np.ndarray, out: np.ndarray,
     change: np.ndarray, x: np.ndarray, labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
-    mu: float, shift: np.ndarray, beta: float, tau: float, features: np.ndarray, classes: np.ndarray,
-    feature_ptr: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, forms: np.ndarray,
-    largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray, sound: np.ndarray,
+    held: int, fusion: int, mu: float, shift: np.ndarray, less: np.ndarray, beta: float, tau: float,
+    features: np.ndarray, classes: np.ndarray, feature_ptr: np.ndarray, learned: np.ndarray, g_a: float,
+    g_b: float, forms: np.ndarray, largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray,
+    sound: np.ndarray,
 ) -> int:  # fmt: skip
     """See `make_loop`. Returns 0, or 1 + the first step without samples or with an invalid one."""
     clients = Clients(
-        loss, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum, weight_decay,
-        mu, shift, beta, tau, features, classes, feature_ptr, learned, g_a, g_b, forms, largest,
-        random, words, losses, sound,
+        loss, params, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
+        weight_decay, held, fusion, mu, shift, less, beta, tau, features, classes, feature_ptr, learned, g_a,
+        g_b, forms, largest, random, words, losses, sound,
     )  # fmt: skip
     batch, bad = largest_batch(clients, first, last)
     if bad:
         return bad  # type: ignore[return-value]
     net = make_net(sizes, batch)
-    work, scales = make_work(net, batch, momentum != 0.0, forms.size > 0), np.ones(sizes.size - 2, np.float32)
+    work = make_work(net, batch, momentum != 0.0, forms.size > 0, fusion)
+    scales = np.ones(sizes.size - 2, np.float32)
     _train_clients(clients, first, last, net, work, scales)
     return 0
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.formats import MOMENTUM, WEIGHTS, NumberFormat, drawn_for, to_either, to_nearest
+from shoal.kernels.activations import mask, unfuse
+from shoal.kernels.formats import MOMENTUM, WEIGHTS, NumberFormat, draw_for, to_either, to_nearest
 from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare, inner
 from shoal.kernels.layout import BAND, Net, Workspace, clear
 from shoal.kernels.tiles import LANES, TALL, make_dot, make_outer
@@ -27,6 +28,7 @@ class StepRule(NamedTuple):
     form: NumberFormat  # of weights, gradients and momentum; without digits float32
     random: Flag  # whether weights and momentum are rounded to one of the two numbers around
     key: tuple[Word, Word]  # for that
+    held: Index  # how many of the last layers are not trained
 
 
 @bare
@@ -192,6 +194,8 @@ def backward(
                 _accumulate(
                     work.slopes, dx, batch, wide, work.slopes, dy + o, slope, one, work.params, at, rows, _ONE
                 )
+            if layer >= net.weights.size - rule.held:
+                continue
             args = (work.slopes, dy + o, one, slope, work.values, x, rows_in)
             count = net.sizes[layer]
             if plain(rule):
@@ -206,21 +210,13 @@ def backward(
                 for r in range(rows):
                     place = flat + (o + r) * count
                     _descend(work, at + r * wide, r * wide, count, rule, step, origin, shift, place)
-        _descend_bias(net, work, layer, rows_in, rule, step, origin, shift, end - out)
+        if layer < net.weights.size - rule.held:
+            _descend_bias(net, work, layer, rows_in, rule, step, origin, shift, end - out)
+        if layer == net.weights.size - 1 and work.mix.size:
+            unfuse(net, work, batch)
         if layer > 0:
-            _mask(work.slopes, work.values, dx, batch * wide, scales[layer - lowest])
+            mask(work.slopes, work.values, dx, batch * wide, scales[layer - lowest])
         end = flat
-
-
-@bare
-def _mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index, scale: Real) -> None:
-    """The backward pass of ReLU, and of dropout, which multiplied by `scale` what it kept.
-
-    Values in the padding are 0, so the gradients there become 0 too.
-    """
-    left, right = slopes[at : at + n], values[at : at + n]
-    for i in range(n):
-        left[i] = _ZERO if right[i] <= _ZERO else left[i] * scale
 
 
 @bare
@@ -257,8 +253,8 @@ def _descend(
 def _round(work: Workspace, x: np.ndarray, rule: StepRule, step: Index, purpose: Word, flat: Index) -> None:
     """Round the momentum or the weights of a row of parameters, the first of which is at `flat`."""
     if rule.random:
-        at = drawn_for(rule.key, step, purpose, flat, x.size, work.noise)
-        to_either(x, rule.form, work.noise[at : at + x.size], work.unit, work.inverse)
+        skip = draw_for(rule.key, step, purpose, flat, x.size, work.noise)
+        to_either(x, rule.form, work.noise[skip : skip + x.size], work.unit, work.inverse)
     else:
         to_nearest(x, rule.form, work.unit, work.inverse)
 

@@ -199,6 +199,21 @@ def integers(words: np.ndarray, bound: int, size: int) -> np.ndarray:
     return numbers
 
 
+@kernel(float32[::1](uint64, uint64, int64))
+def signs(first: Word, second: Word, size: int) -> np.ndarray:
+    """[size]: numbers that are 1 or -1, 64 from each word of the key's stream."""
+    if size < 0:
+        raise ValueError("the size must not be negative")
+    numbers = np.empty(-(-size // 256) * 256, np.float32)
+    for start in range(0, numbers.size, 256):
+        words = _block((first, second), np.uint64(start // 256 + 1), _ZERO, _ZERO)
+        for j in range(4):
+            some = numbers[start + 64 * j : start + 64 * (j + 1)]
+            for bit in range(64):
+                some[bit] = np.float32(1) - np.float32(2) * np.float32((words[j] >> np.uint64(bit)) & _ONE)
+    return numbers[:size]
+
+
 @kernel(int64[::1](uint64, uint64, int64, int64))
 def sample(first: Word, second: Word, bound: int, size: int) -> np.ndarray:
     """[size]: distinct numbers in 0 ... bound - 1 from the stream of the key, every choice equally likely.

@@ -23,11 +23,13 @@ class DensePlan(NamedTuple):
 
     sizes: tuple[int, ...]  # of the input, of each layer's output
     loss: int  # one of LOSS_CODES
+    held: int = 0  # how many of the last layers are not trained
+    fusion: int = 0  # length of lambda, if features are fused before the last layer: see `activations`
 
     @property
     def params(self) -> int:
-        """The number of parameters, stored as W1 [out, in], b1, W2, b2, ..."""
-        return sum(out * (into + 1) for into, out in zip(self.sizes, self.sizes[1:]))
+        """The number of parameters, stored as lambda if there is one, W1 [out, in], b1, W2, b2, ..."""
+        return self.fusion + sum(out * (into + 1) for into, out in zip(self.sizes, self.sizes[1:]))
 
     @property
     def inputs(self) -> int:
@@ -97,6 +99,25 @@ class ConvPlan(NamedTuple):
 
 
 Plan = DensePlan | ConvPlan
+
+
+def without_head(plan: Plan) -> Plan:
+    """The same network, of which the last layer is not trained."""
+    dense = dense_part(plan)._replace(held=1)
+    return plan._replace(dense=dense) if isinstance(plan, ConvPlan) else dense
+
+
+def with_fusion(plan: Plan, length: int) -> Plan | None:
+    """The same network with fused features before its last layer; None if no layer comes before it."""
+    dense = dense_part(plan)._replace(fusion=length)
+    if len(dense.sizes) < 3 and not (isinstance(plan, ConvPlan) and plan.convs):
+        return None
+    return plan._replace(dense=dense) if isinstance(plan, ConvPlan) else dense
+
+
+def dense_part(plan: Plan) -> DensePlan:
+    """The layers that end the network."""
+    return plan.dense if isinstance(plan, ConvPlan) else plan
 
 
 def plan_of(

@@ -1,4 +1,4 @@
-"""Inner products of long float32 vectors, summed in float64.
+"""Inner products and mixtures of long float32 vectors, summed in float64.
 
 Columns are gone through in blocks that stay in the cache, and of each block a small tile of sums stays in
 registers while its columns go by. A product of two float32 is exact in float64, and every sum has four lanes
@@ -20,6 +20,7 @@ from shoal.kernels.jit import emitted, given, inner, kernel
 _LANES = 4
 _TILE = 3  # rows and columns: 9 sums and 6 vectors of AVX2's 16 registers
 _BLOCK = 256  # numbers of each vector that are gone through together
+_MIXED = 1024  # the same for mixtures
 
 _INDEX, _VECTOR = ir.IntType(64), ir.VectorType(ir.DoubleType(), _LANES)
 
@@ -136,6 +137,47 @@ def products(left: Vectors, right: Vectors | None = None) -> np.ndarray:
     columns = rows if right is None else _addresses(right, width)
     out = np.empty((len(rows), len(columns)))
     _products(rows, columns, width, right is None, out)
+    return out
+
+
+@kernel(types.void(given(float64, 2), given(int64, 1), int64, float32[:, ::1]))
+def _mixtures(shares: np.ndarray, vectors: np.ndarray, width: int, out: np.ndarray) -> None:
+    """See `mixtures`. Four vectors at a time: most of the time would else go into reading the sums."""
+    count, n = shares.shape[0], vectors.size
+    whole, sums = n - n % 4, np.empty((count, _MIXED))
+    for first in range(0, width, _MIXED):
+        last = min(first + _MIXED, width)
+        sums[:] = 0.0
+        for j in range(0, whole, 4):
+            r0, r1 = (
+                carray(_at(vectors[j]), width)[first:last],
+                carray(_at(vectors[j + 1]), width)[first:last],
+            )
+            r2 = carray(_at(vectors[j + 2]), width)[first:last]
+            r3 = carray(_at(vectors[j + 3]), width)[first:last]
+            for i in range(count):
+                s0, s1, s2, s3 = shares[i, j], shares[i, j + 1], shares[i, j + 2], shares[i, j + 3]
+                total = sums[i]
+                for p in range(last - first):
+                    total[p] = (((total[p] + s0 * r0[p]) + s1 * r1[p]) + s2 * r2[p]) + s3 * r3[p]
+        for j in range(whole, n):
+            r0 = carray(_at(vectors[j]), width)[first:last]
+            for i in range(count):
+                s0, total = shares[i, j], sums[i]
+                for p in range(last - first):
+                    total[p] += s0 * r0[p]
+        for i in range(count):
+            for p in range(last - first):
+                out[i, first + p] = sums[i, p]
+
+
+def mixtures(shares: np.ndarray, vectors: Vectors) -> np.ndarray:
+    """[m, width] float32: `shares` [m, n] float64 times n contiguous float32 vectors, summed in order."""
+    width = vectors.shape[-1] if isinstance(vectors, np.ndarray) else len(vectors[0])
+    if shares.ndim != 2 or shares.shape[1] != len(vectors):
+        raise ValueError(f"{shares.shape} shares of {len(vectors)} vectors")
+    out = np.empty((len(shares), width), np.float32)
+    _mixtures(shares, _addresses(vectors, width), width, out)
     return out
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.plan import CROSS_ENTROPY, SQUARED_ERROR, ConvPlan, DensePlan, Plan
+from shoal.kernels.plan import CROSS_ENTROPY, SQUARED_ERROR, DensePlan, Plan, dense_part
 from shoal.kernels.training_loop import Clients
 
 
@@ -45,7 +46,8 @@ _NO_FEATURES = ExtraFeatures(
     np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_), 0, 0
 )
 _NO_LABELS, _NO_TARGETS = np.empty(0, np.int64), np.empty(0, np.float32)
-_NO_SHIFT = np.empty((0, 0), np.float32)
+
+Rows = np.ndarray | Sequence[np.ndarray]  # [C, P] float32, or C arrays [P]
 
 Some = Callable[[int, int], None]  # trains the clients `first` to `last` (exclusive)
 Spread = Callable[[Some, int], None]  # calls it for ranges that cover all clients
@@ -57,9 +59,9 @@ def _at_once(some: Some, clients: int) -> None:
 
 def train(
     plan: Plan,
-    start: np.ndarray,
-    out: np.ndarray,
-    change: np.ndarray,
+    start: Rows,
+    out: Rows,
+    change: Rows,
     x: np.ndarray,
     y: np.ndarray,
     index: np.ndarray,
@@ -71,7 +73,8 @@ def train(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     mu: float = 0.0,
-    shift: np.ndarray | None = None,
+    shift: Rows = (),
+    less: Rows = (),
     beta: float = 0.0,
     tau: float = 1.0,
     generated: ExtraFeatures | None = None,
@@ -81,15 +84,16 @@ def train(
 ) -> np.ndarray:
     """Train C clients by stochastic gradient descent. Returns [C] bool: whether each change can be squared.
 
-    A step of a client: `g = dloss + mu*(w - w_start) + weight_decay*w + shift`, `v = momentum*v + g` (`v = g`
-    in the first step), `w -= lr*v`.
+    A step of a client: `g = dloss + mu*(w - w_start) + weight_decay*w + (shift - less)`, `v = momentum*v + g`
+    (`v = g` in the first step), `w -= lr*v`. `start`, `out`, `change`, `shift` and `less` have a row of P
+    contiguous numbers for each client; rows need not lie side by side.
 
     Args:
         plan: The model and its loss.
-        start: [C or 1, P] float32, the initial parameters of each client, or of all.
-        out: [C, P] float32, receives the trained parameters.
-        change: [C, P] float32, receives the trained minus the initial parameters.
-        x: [N, D] float32, the samples of all clients.
+        start: C rows or one, the initial parameters of each client, or of all.
+        out: C rows or none, receive the trained parameters.
+        change: C rows, receive the trained minus the initial parameters.
+        x: [N, D] float32, the samples of all clients; with fused features the fixed ones behind each.
         y: [N] int64 labels, or float32 targets for the squared error.
         index: [T] int64, the rows of x for all steps of all clients, one after another.
         step_ptr: [S + 1] int64, where each step starts in `index`.
@@ -99,7 +103,8 @@ def train(
         momentum: As in torch.
         weight_decay: As in torch.
         mu: Weight of the proximal term.
-        shift: [C, P] float32, added to every gradient.
+        shift: C rows or none, added to every gradient.
+        less: C rows or none, subtracted from the shift.
         beta: Weight of the distillation of the initial model's predictions for all classes but the true one.
         tau: Temperature of the distillation.
         generated: Adds to the loss of a step with n samples `g_a` times the mean cross entropy of the last
@@ -113,25 +118,27 @@ def train(
     """
     generated = _NO_FEATURES if generated is None else generated
     labels, targets = (_NO_LABELS, y) if plan.loss == SQUARED_ERROR else (y, _NO_TARGETS)
-    sound = np.zeros(len(out), np.bool_)
+    count, dense = len(client_ptr) - 1, dense_part(plan)
+    sound, places = np.zeros(count, np.bool_), partial(_places, plan)
     clients = Clients(
-        plan.loss, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
-        weight_decay, mu, _NO_SHIFT if shift is None else shift, beta, tau, *generated, *rounding,
-        losses, sound,
+        plan.loss, plan.params, places("start", start, 1, count), places("out", out, 0, count),
+        places("change", change, count), x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
+        weight_decay, dense.held, dense.fusion, mu, places("shift", shift, 0, count),
+        places("less", less, 0, count), beta, tau, *generated, *rounding, losses, sound,
     )  # fmt: skip
     _check_all(plan, clients, len(y))
-    kernel = _kernel(plan, dropout, len(out))
+    kernel = _kernel(plan, dropout, count)
 
     def some(first: int, last: int) -> None:
-        if not 0 <= first <= last <= len(out):
-            raise ValueError(f"clients {first} to {last} are not among {len(out)}")
+        if not 0 <= first <= last <= count:
+            raise ValueError(f"clients {first} to {last} are not among {count}")
         bad = kernel(first, last, clients)
         if bad:
             raise ValueError(
                 f"step {bad - 1} has no samples, or samples that are not among the {len(x)} of x"
             )
 
-    spread(some, len(out))
+    spread(some, count)
     return sound
 
 
@@ -155,15 +162,11 @@ def _kernel(plan: Plan, dropout: DropoutKeys | None, clients: int) -> Callable[[
 
 def _check_all(plan: Plan, given: Clients, samples: int) -> None:
     """Check all shapes: kernels do not check bounds."""
-    clients, steps = len(given.out), len(given.step_ptr) - 1
-    dense = plan.dense if isinstance(plan, ConvPlan) else plan
-    _check("start", given.start, (1 if len(given.start) == 1 else clients, plan.params))
-    _check("out", given.out, (clients, plan.params))
-    _check("change", given.change, (clients, plan.params))
-    _check("x", given.x, (samples, plan.inputs))
+    clients, steps = len(given.sound), len(given.step_ptr) - 1
+    dense = dense_part(plan)
+    _check("x", given.x, (samples, plan.inputs + (dense.sizes[-2] if dense.fusion else 0)))
     _check("lr", given.lr, (clients,))
     _check("losses", given.losses, (clients,))
-    _check("shift", given.shift, (clients, plan.params) if len(given.shift) else (0, 0))
     _check_pointers("client_ptr", given.client_ptr, clients, steps)
     _check_pointers("step_ptr", given.step_ptr, steps, len(given.rows))
     if len(given.feature_ptr):
@@ -176,6 +179,19 @@ def _check_all(plan: Plan, given: Clients, samples: int) -> None:
         _check("words", given.words, (clients, 2))
     if (given.beta or len(given.feature_ptr)) and plan.loss != CROSS_ENTROPY:
         raise ValueError("distillation needs the cross entropy of classes")
+
+
+def _places(plan: Plan, name: str, rows: Rows, *counts: int) -> np.ndarray:
+    """The addresses of rows of parameters, after a look at each: kernels see nothing but these."""
+    if len(rows) not in counts:
+        raise ValueError(f"{name} must have {' or '.join(map(str, counts))} rows, got {len(rows)}")
+    found = np.empty(len(rows), np.int64)
+    for i, row in enumerate(rows):
+        _check(name, row, (plan.params,))
+        if row.dtype != np.float32 or not row.flags.c_contiguous:
+            raise ValueError(f"{name} must be contiguous float32, got {row.dtype} with strides {row.strides}")
+        found[i] = row.ctypes.data
+    return found
 
 
 def _check(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:

@@ -12,19 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import boolean, float32, float64, int64, uint64
 
+from shoal.kernels.activations import fuse
 from shoal.kernels.distillation import agree, follow, make_soften
 from shoal.kernels.formats import NumberFormat
 from shoal.kernels.jit import Flag, Index, given, inner, merged
-from shoal.kernels.layout import Net, Workspace, copy
+from shoal.kernels.layout import Net, Workspace, copy, leave, row_at
 from shoal.kernels.losses import batch_loss
-from shoal.kernels.passes import StepRule, forward_layer
+from shoal.kernels.passes import StepRule, descend, forward_layer
 
 # the types of the fields of `Clients`
 CLIENTS = (
-    int64, given(float32, 2), float32[:, ::1], float32[:, ::1],  # loss, start, out, change
+    int64, int64, given(int64, 1), given(int64, 1), given(int64, 1),  # loss, params, start, out, change
     given(float32, 2), given(int64, 1), given(float32, 1),  # x, labels, targets
     given(int64, 1), given(int64, 1), given(int64, 1),  # rows, step_ptr, client_ptr
-    given(float32, 1), float64, float64, float64, given(float32, 2),  # lr, momentum, decay, mu, shift
+    given(float32, 1), float64, float64, int64, int64, float64,  # lr, momentum, decay, held, fusion, mu
+    given(int64, 1), given(int64, 1),  # shift, less
     float64, float64,  # beta, tau
     given(float32, 2), given(int64, 1), given(int64, 1), given(boolean, 1),  # features and their classes
     float64, float64,  # g_a, g_b
@@ -34,9 +36,10 @@ CLIENTS = (
 
 
 class Clients(NamedTuple):
-    """The arguments of `train`, as kernels take them."""
+    """The arguments of `train`, as kernels take them: rows of parameters by their addresses."""
 
     loss: Index
+    params: Index
     start: np.ndarray
     out: np.ndarray
     change: np.ndarray
@@ -49,8 +52,11 @@ class Clients(NamedTuple):
     lr: np.ndarray
     momentum: float
     weight_decay: float
+    held: Index
+    fusion: Index
     mu: float
     shift: np.ndarray
+    less: np.ndarray
     beta: float
     tau: float
     features: np.ndarray
@@ -94,23 +100,26 @@ def make_loop(
     - `begin(body, net, work, client, origin, shift)` loads a client's parameters,
     - `ahead(body, net, work, x, rows, step)` goes forward, in step -1 without dropout,
     - `back(body, net, work, n, last, rule, step, origin, shift)` goes backward with the update,
-    - `end(body, net, work, origin, out, change)` takes the result; returns whether it can be squared.
+    - `end(body, net, work, origin, out, change)` takes the result, where `out` is empty only its change;
+      returns whether that can be squared.
     """
     soften = make_soften(ahead)
 
     @merged
     def train_clients(c: Clients, first: Index, last: Index, net: Net, work: Workspace, body: Any) -> None:
-        known = np.empty((0, 0), np.float32)
+        known, scratch = np.empty((0, 0), np.float32), np.empty(c.params if c.less.size else 0, np.float32)
         for client in range(first, last):
-            origin = c.start[client if c.start.shape[0] > 1 else 0]
-            extra = c.shift[client] if c.shift.shape[0] else origin
-            shifted = c.shift.shape[0] > 0 and np.any(extra)  # a shift of zeros counts as none
+            whole = row_at(c.start[client if c.start.size > 1 else 0], c.params)
+            every = _shift(c, client, whole, scratch)
+            shifted = c.shift.size > 0 and np.any(every)  # a shift of zeros counts as none
+            origin, extra = whole[c.fusion :], every[c.fusion :]  # lambda comes first
             form, key = NumberFormat(np.int64(0), np.int64(0), np.float32(0)), (np.uint64(0), np.uint64(0))
             if c.forms.size > 0:
                 form = NumberFormat(c.forms[client, 0], c.forms[client, 1], c.largest[client])
                 key = (c.words[client, 0], c.words[client, 1])
             numbers = np.float32(c.momentum), np.float32(c.weight_decay), np.float32(c.mu)
-            rule = StepRule(c.lr[client], *numbers, shifted, form, c.random, key)
+            rule = StepRule(c.lr[client], *numbers, shifted, form, c.random, key, c.held)
+            copy(work.mix, np.int64(0), whole, np.int64(0), c.fusion)
             begin(body, net, work, client, origin, extra)
             start, stop = c.client_ptr[client], c.client_ptr[client + 1]
             if c.beta != 0.0:
@@ -120,13 +129,39 @@ def make_loop(
             for step in range(start, stop):
                 rows = c.rows[c.step_ptr[step] : c.step_ptr[step + 1]]
                 ahead(body, net, work, c.x, rows, step - start)
+                if c.fusion:
+                    fuse(net, work, c.x, rows)
+                    forward_layer(net, work, net.weights.size - 1, np.int64(0), rows.size)
                 total += _losses(c, net, work, rows, known[c.step_ptr[step] - c.step_ptr[start] :])
                 more = _features(c, net, work, rows, step)
                 back(body, net, work, rows.size, rows.size + more, rule, step - start, origin, extra)
-            c.sound[client] = end(body, net, work, origin, c.out[client], c.change[client])
+                if c.fusion:
+                    mixes = work.mix, work.mix_slope, work.mix_speed
+                    descend(
+                        *mixes, rule, step - start, whole[: c.fusion], every[: c.fusion], work, origin.size
+                    )
+            out = row_at(c.out[client], c.params) if c.out.size else whole[:0]
+            change = row_at(c.change[client], c.params)
+            sound = end(body, net, work, origin, out[c.fusion :], change[c.fusion :])
+            sound &= leave(work.mix, whole[: c.fusion], out[: c.fusion], change[: c.fusion])
+            c.sound[client] = sound
             c.losses[client] = total / max(stop - start, 1)
 
     return train_clients
+
+
+@inner
+def _shift(c: Clients, client: Index, origin: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+    """What is added to every gradient of a client; anything if nothing is."""
+    if c.shift.size == 0:
+        return origin
+    shift = row_at(c.shift[client], c.params)
+    if c.less.size == 0:
+        return shift
+    less = row_at(c.less[client], c.params)
+    for p in range(scratch.size):
+        scratch[p] = shift[p] - less[p]
+    return scratch
 
 
 @inner

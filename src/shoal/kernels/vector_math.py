@@ -25,18 +25,18 @@ def control(
     own: np.ndarray,
     change: np.ndarray,
     update: np.ndarray,
-    shift: np.ndarray,
+    common: np.ndarray,
     before: np.ndarray,
     reach: float,
 ) -> None:
-    """own[p] = -update[p] / reach - shift[p], change[p] = own[p] - before[p]: SCAFFOLD's line 12."""
-    sizes = min(own.size, change.size, shift.size, before.size), max(own.size, change.size, shift.size)
+    """change[p] = -update[p] / reach - common[p], own[p] = before[p] + change[p]: SCAFFOLD's line 12."""
+    sizes = min(own.size, change.size, common.size, before.size), max(own.size, change.size, common.size)
     if sizes != (update.size, update.size) or before.size != update.size:
         raise ValueError("all arguments must have as many numbers")
     divisor = np.float32(-reach)
     for p in range(update.size):
-        own[p] = update[p] / divisor - shift[p]
-        change[p] = own[p] - before[p]
+        change[p] = update[p] / divisor - common[p]
+        own[p] = before[p] + change[p]
 
 
 @kernel(float64[::1](given(float32, 1), given(float32, 1), given(float32, 1)))

@@ -3,7 +3,7 @@
 Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020, Algorithm 1.
 
     client i:  trains the global model w as in FedAvg and sends its update
-               v_i <- v_i - lr grad_v F_i(alpha v_i + (1 - alpha) w), by SGD               -> `APFL._own`
+               v_i <- v_i - lr grad_v F_i(alpha v_i + (1 - alpha) w), by SGD              -> `client_training`
                alpha_i <- alpha_i - lr <v_i - w, grad F_i(alpha_i v_i + (1 - alpha_i) w)>  -> `next_alpha`
                uses alpha_i v_i + (1 - alpha_i) w                                          -> `mixture`
     server:    as FedAvg
@@ -19,7 +19,7 @@ algorithm. Weight decay acts on the mixture. A client works twice as long as in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -82,21 +82,15 @@ class APFL(AveragingMethod):
         if self.adaptive:
             rate = self.local.rate(context.round)
             memory = memory._replace(alpha=next_alpha(task, memory, message.model, data, rate))
-        return memory._replace(model=self._own(task, memory, message.model, data, context)), reply
-
-    def _own(self, task: Task, memory: APFLMemory, sent: Weights, data: Data, context: Context) -> Weights:
-        """v after its training."""
         alpha = float(memory.alpha)
         if not alpha:
-            return memory.model
-        solver = replace(self.local, lr=self.local.lr * alpha**2)
-        start = mixture(alpha, memory.model, sent)
-        trained = solver.train(task, start, data, context, self.terms)
+            return memory, reply
+        start = mixture(alpha, memory.model, message.model)
+        own = yield Start(start, self.terms, pace=alpha**2)
         if alpha == 1:
-            return trained.weights
-        change = trained.update(start).params
-        moved = elementwise(lambda v, c: v + c / alpha, memory.model.params, change)
-        return Weights(moved, trained.weights.buffers)
+            return memory._replace(model=own.weights), reply
+        moved = elementwise(lambda v, c: v + c / alpha, memory.model.params, own.update(start).params)
+        return memory._replace(model=Weights(moved, own.weights.buffers)), reply
 
     def local_model(self, memory: APFLMemory, message: Any) -> Weights:
         """See `Method`."""

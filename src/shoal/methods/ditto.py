@@ -66,7 +66,7 @@ class Ditto(AveragingMethod):
         self, task: Task, memory: Weights, message: Any, data: Data, context: Context
     ) -> Course:
         """See `Training`."""
-        trained = yield Start(message.model, self.terms)
+        trained = yield Start(message.model, self.terms, only_update=True)
         reply = Reply(ModelUpdate(trained.update(message.model)), data.weight, {"train_loss": trained.loss})
         own = yield pulled(memory, message.model.params, self.mu, self.terms, self._proximal)
         return own.weights, reply

@@ -20,7 +20,8 @@ d is a sixteenth, and high and low are beyond the quartiles of the round. A clie
 that nobody can check: by default p_i is its share of the step, which the server sees, a client that is
 not trusted does not rise, and no rank falls below a half; `score = "claimed"` is the paper's, down to
 rank 1. Updates are compared at the smallest rank of the round, so that none gains by sending more
-directions. The paper's server averages the full v_i, which clients send beside the factors; here the cut
+directions. A large matrix of no more directions than k_i is not cut, and travels as a product of some of its
+rows. The paper's server averages the full v_i, which clients send beside the factors; here the cut
 updates are all that travels, or with `aggregate = "full"` the full ones. Buffers are averaged with the
 same weights. The paper's theorem has a wrong sign and no proof of its last step; nothing here relies on
 it.
@@ -47,10 +48,9 @@ from shoal.core.gate import Like
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Course, Start, Training
+from shoal.core.training import Course, Judge, Start, Training
 from shoal.core.types import Cohort, Context, Memory, Metrics, ModelUpdate, Moment, Reply, Setting, Weights
 from shoal.parts.factors import full_rank, is_matrix, rank_of
-from shoal.parts.losses import mean_loss
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -162,11 +162,11 @@ class DSVD(Training):
     ) -> Course:
         """See `Training`."""
         asked = self.score == "claimed"
-        before = mean_loss(task, message.model, data) if asked else None
-        trained = yield Start(message.model, self.terms)
+        before = (yield Judge(message.model)) if asked else None
+        trained = yield Start(message.model, self.terms, only_update=not asked)
         payload: Any = ModelUpdate(trained.update(message.model))
         if before is not None:
-            score = before - mean_loss(task, trained.weights, data)  # eq. 10
+            score = before - (yield Judge(trained.weights))  # eq. 10
             payload = DSVDReply(payload.update, score)
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 

@@ -3,7 +3,7 @@
 Huang, Chu, Zhou, Wang, Liu, Pei, Zhang: Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI
 2021, Algorithm 1.
 
-    server:    xi_ij = alpha A'(||w_i - w_j||^2),  A(x) = 1 - exp(-x / sigma)        -> `attention`
+    server:    xi_ij = alpha A'(||w_i - w_j||^2),  A(x) = 1 - exp(-x / sigma)        -> `parts.attention`
                xi_ii = 1 - sum_j xi_ij;   u_i = sum_j xi_ij w_j                      eq. 5, 6
     client i:  w_i <- argmin_w F_i(w) + (lambda / (2 alpha)) ||w - u_i||^2,          eq. 7 -> `parts.pull`
                by SGD from its own last w_i
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from shoal.core.data import Data
@@ -47,6 +47,7 @@ from shoal.core.types import (
     Weights,
 )
 from shoal.methods.local import Nothing
+from shoal.parts.attention import attention, mixed_models, model_vectors, squared_distances, squared_lengths
 from shoal.parts.pull import pulled
 from shoal.solver.sgd import Sgd
 from shoal.terms.proximal import Proximal
@@ -59,6 +60,8 @@ class FedAMPState(NamedTuple):
 
     initial: Params
     models: Mapping[int, Params]
+    square: float  # squared length of the initial model
+    squares: Mapping[int, float]  # those of the others
 
 
 @dataclass(frozen=True)
@@ -85,16 +88,19 @@ class FedAMP(Training):
 
     def init(self, task: Task, key: Key) -> FedAMPState:
         """See `Method`."""
-        return FedAMPState(task.init(key).params, {})
+        initial = task.init(key).params
+        return FedAMPState(initial, {}, squared_lengths([initial])[0], {})
 
     def dispatch(self, task: Task, state: FedAMPState, cohort: Cohort, moment: Moment) -> ModelMessage:
         """See `Method`."""
         held = dict(sorted({**dict.fromkeys(cohort.ids, state.initial), **state.models}.items()))
-        places, origin = {client: place for place, client in enumerate(held)}, in_one_vector(state.initial)
-        models = torch.stack([in_one_vector(model).vector for model in held.values()]).sub_(origin.vector)
-        own = torch.tensor([places[client] for client in cohort.ids])
-        mixed = attention(models, own, self.sigma, self.alpha).float() @ models + origin.vector  # eq. 6
-        return ModelMessage(PerClient([Weights(origin.layout.tree(row), {}) for row in mixed]))
+        places, models = {client: place for place, client in enumerate(held)}, model_vectors(held.values())
+        own = [places[client] for client in cohort.ids]
+        squares = np.array([state.squares.get(client, state.square) for client in held])
+        xi = attention(squared_distances(models, own, squares), own, self.sigma, self.alpha)
+        mixed = mixed_models(xi, models).to(task.device)  # eq. 6
+        layout = in_one_vector(state.initial).layout
+        return ModelMessage(PerClient([Weights(layout.tree(row), {}) for row in mixed]))
 
     def serve(self, state: FedAMPState, cohort: Cohort) -> Nothing:
         """See `Method`. A client uses the model that it has."""
@@ -112,7 +118,9 @@ class FedAMP(Training):
         self, task: Task, state: FedAMPState, acc: dict[int, Params], moment: Moment
     ) -> tuple[FedAMPState, Metrics]:
         """See `Method`."""
-        return state._replace(models=dict(sorted({**state.models, **acc}.items()))), {}
+        squares = {**state.squares, **dict(zip(acc, squared_lengths([*acc.values()]), strict=True))}
+        models = {**state.models, **acc}
+        return state._replace(models=dict(sorted(models.items())), squares=dict(sorted(squares.items()))), {}
 
     def model(self, state: FedAMPState) -> None:
         """See `Method`."""
@@ -140,20 +148,3 @@ class FedAMP(Training):
     def local_model(self, memory: Weights, message: Any) -> Weights:
         """See `Method`."""
         return memory
-
-
-def attention(models: Tensor, own: Tensor, sigma: float | None, alpha: float | None) -> Tensor:
-    """[own, n] float64: xi for the models [n, parameters] in the places `own`; each row has the sum 1."""
-    count, rows = len(models), torch.arange(len(own))
-    products, squares = models[own] @ models.mT, torch.linalg.vecdot(models, models)
-    distances = (squares[own, None] + squares - 2 * products).double().clamp(min=0)
-    distances[rows, own] = 0.0
-    if sigma is None:
-        apart = distances[distances > 0]
-        sigma = float(apart.median()) if len(apart) else 1.0
-    alpha = sigma / max(count - 1, 1) if alpha is None else alpha
-    xi = alpha / sigma * torch.exp(-distances / sigma)  # eq. 5
-    xi[rows, own] = 0.0
-    xi = xi / xi.sum(1, keepdim=True).clamp(min=1)
-    xi[rows, own] = 1 - xi.sum(1)
-    return xi

@@ -34,7 +34,7 @@ from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import check_training
+from shoal.core.training import Course, Start, check_training
 from shoal.core.types import Acc, Cohort, Context, Metrics, ModelUpdate, Moment, Reply, Weights
 from shoal.parts.fusion import (
     FUSION,
@@ -46,6 +46,7 @@ from shoal.parts.fusion import (
     renamed,
     with_features,
 )
+from shoal.parts.layers import other_layers
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -91,7 +92,8 @@ class FedFusion(AveragingMethod):
         """See `Method`."""
         task.check_head("fedfusion")
         model = task.init(key)
-        params = flat({**model.params, FUSION: initial_fusion(self.operator, task.width).to(task.device)})
+        fusion = initial_fusion(self.operator, task.width).to(task.device)
+        params = flat({FUSION: fusion, **model.params})
         return FedFusionState(self.averaging.init(Weights(params, model.buffers)), f"{task.last}weight")
 
     def begin(self, state: FedFusionState, cohort: Cohort) -> Acc:
@@ -121,13 +123,11 @@ class FedFusion(AveragingMethod):
 
     # ---- client
 
-    def client_update(
-        self, task: Task, memory: Any, message: Any, data: Data, context: Context
-    ) -> tuple[Any, Reply]:
-        """See `Method`."""
-        fused, start = fused_task(task, self.operator), renamed(message.model)
-        plain = Weights({n: v for n, v in message.model.params.items() if n != FUSION}, message.model.buffers)
-        given = with_features(task, plain, data)
-        trained = self.local.train(fused, start, given, context, self.terms)
+    def client_training(self, task: Task, memory: Any, message: Any, data: Data, context: Context) -> Course:
+        """See `Training`."""
+        sent, start = message.model, renamed(message.model)
+        given = with_features(task, other_layers(sent, [FUSION]), data)
+        fused = fused_task(task, self.operator)
+        trained = yield Start(start, self.terms, task=fused, data=given, only_update=True)
         payload = ModelUpdate(named_back(trained.update(start)))
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})

@@ -236,7 +236,7 @@ class FedGen(AveragingMethod):
             draws, g_a = self.draws, g_a * self.draws / self.local.batch
         generator = tree_map(torch.clone, message.generator)  # for equal bits: see `descent.train`
         term = Generated(generator, message.learned, g_a, g_b, draws, self.noise)
-        trained = yield Start(message.model, (*self.terms, term))
+        trained = yield Start(message.model, (*self.terms, term), only_update=True)
         payload = FedGenReply(trained.update(message.model), data.label_counts)
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 

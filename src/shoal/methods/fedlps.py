@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.aggregators.aggregator import Weighting, moved, offset
+from shoal.aggregators.aggregator import Weighting, moved
 from shoal.aggregators.averaging import Averaged, Averaging, client_weight
 from shoal.aggregators.mean import Mean, WeightedSum, counted, reached
 from shoal.core.data import Data
@@ -37,7 +37,6 @@ from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start, Training, check_training
-from shoal.core.tree import elementwise
 from shoal.core.types import (
     Cohort,
     Context,
@@ -49,7 +48,16 @@ from shoal.core.types import (
     Setting,
     Weights,
 )
-from shoal.parts.channels import ChannelGroup, Pruning, channel_groups, enlarged, pruned, smaller
+from shoal.parts.channels import (
+    ChannelGroup,
+    Pruning,
+    channel_groups,
+    enlarged,
+    placed,
+    pruned,
+    smaller,
+    whole_shapes,
+)
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -81,12 +89,20 @@ class FedLPSUpdate(NamedTuple):
     kept: Pruning
 
 
+class Holders(NamedTuple):
+    """Clients with the same channels: these, the numbers that they hold, and sums of changes to these."""
+
+    kept: Pruning
+    origin: Weights
+    sums: WeightedSum
+    weight: float
+
+
 class FedLPSAcc(NamedTuple):
-    """The accumulator: sums of changes, and for each number the weight of the clients that hold it."""
+    """The accumulator: who holds which channels, by ratio."""
 
     model: Weights
-    sums: WeightedSum
-    holders: WeightedSum
+    holders: Mapping[float, Holders]
     counters: Mapping[str, Tensor]
     draws: Mapping[int, int]
 
@@ -142,16 +158,19 @@ class FedLPS(Training):
         for ratio in {ratio for ratio in self.ratios if ratio}:
             kept = pruned(state.groups, state.model, ratio)
             made[ratio] = (smaller(state.model, kept), kept)
-        rows = [made[self.ratios[client % len(self.ratios)]] for client in cohort.ids]
+        rows = [made[self._ratio(client)] for client in cohort.ids]
         return FedLPSMessage(PerClient([model for model, _ in rows]), PerClient([kept for _, kept in rows]))
+
+    def _ratio(self, client: int) -> float:
+        return self.ratios[client % len(self.ratios)]
 
     def begin(self, state: FedLPSState, cohort: Cohort) -> FedLPSAcc:
         """See `Method`."""
-        return FedLPSAcc(state.model, WeightedSum.empty(), WeightedSum.empty(), {}, cohort.draws)
+        return FedLPSAcc(state.model, {}, {}, cohort.draws)
 
     def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
         """See `Method`."""
-        return {"update": enlarged(sent.model, sent.kept)}
+        return {"update": whole_shapes(sent.model, sent.kept) if sent.kept else sent.model}
 
     def received(self, reply: Reply, sent: Any) -> Reply:
         """See `Method`."""
@@ -159,37 +178,48 @@ class FedLPS(Training):
 
     def fold(self, acc: FedLPSAcc, client: int, sent: Any, reply: Reply) -> FedLPSAcc:
         """See `Method`."""
-        update, weight = reply.payload.update, client_weight(self.weights, reply) * acc.draws.get(client, 1)
-        whole, ones = enlarged(sent.model, sent.kept), elementwise(torch.ones_like, sent.model)
-        held = (
-            enlarged(ones, sent.kept) if self.aggregate == "holders" else elementwise(torch.ones_like, whole)
-        )
-        for origin, there, change, own in zip(acc.model, whole, update, held, strict=True):
-            floats = {name: value for name, value in change.items() if value.is_floating_point()}
-            if not floats:
-                continue
-            if sent.kept:  # numbers that a client lacks are 0, or do not count
-                floats = {n: own[n] * offset(origin[n], there[n], value) for n, value in floats.items()}
-                sums = acc.sums.add(floats, weight)
-            else:
-                sums = acc.sums.add_offsets(origin, there, floats, weight)
-            holders = acc.holders.add({name: own[name] for name in floats}, weight)
-            acc = acc._replace(sums=sums, holders=holders)
-        return acc._replace(counters=reached(acc.counters, whole, update))
+        weight, kept = client_weight(self.weights, reply) * acc.draws.get(client, 1), sent.kept
+        ratio, update = self._ratio(client), smaller(reply.payload.update, kept)
+        if ratio in acc.holders:
+            _, origin, sums, before = acc.holders[ratio]
+        else:
+            origin, sums, before = smaller(acc.model, kept), WeightedSum.empty(), 0.0
+        sums = sums.add_offsets(origin.params, sent.model.params, update.params, weight)
+        buffers = {name: value for name, value in update.buffers.items() if value.is_floating_point()}
+        if buffers:
+            sums = sums.add_offsets(origin.buffers, sent.model.buffers, buffers, weight)
+        holders = {**acc.holders, ratio: Holders(kept, origin, sums, before + weight)}
+        return acc._replace(holders=holders, counters=reached(acc.counters, sent.model, update))
 
     def finish(
         self, task: Task, state: FedLPSState, acc: FedLPSAcc, moment: Moment
     ) -> tuple[FedLPSState, Metrics]:
         """See `Method`."""
-        total, holders = acc.sums.values, acc.holders.values
-        mean = {
-            name: torch.where(holders[name] > 0, value / holders[name], 0.0) for name, value in total.items()
-        }
+        mean = self._mean(acc)
         params, buffers = ({name: mean[name] for name in part if name in mean} for part in state.model)
-        kept, step = self.server.step(state.averaged.server, params)
+        kept, step = self.server.step(state.averaged.server, flat(params))
         whole = Weights(step, {**buffers, **counted(state.model, acc.counters)})
         averaged = state.averaged._replace(model=moved(state.model, whole), server=kept)
         return state._replace(averaged=averaged), {}
+
+    def _mean(self, acc: FedLPSAcc) -> Mapping[str, Tensor]:
+        """By tensor the mean change of each number, over those who hold it or over all."""
+        if all(not held.kept for held in acc.holders.values()):
+            return next((held.sums.mean() for held in acc.holders.values()), {})
+        totals: dict[str, Tensor] = {}
+        weights: dict[str, Tensor] = {}
+        origin = {**acc.model.params, **acc.model.buffers}
+        for kept, _, sums, weight in acc.holders.values():
+            for name, value in sums.values.items():
+                change = placed(value, kept.get(name))
+                held = placed(torch.full_like(value, weight), kept.get(name))
+                if self.aggregate == "zeros":  # who lacks a number has 0
+                    change, held = change - (weight - held) * origin[name], torch.full_like(change, weight)
+                totals[name] = totals[name].add_(change) if name in totals else change
+                weights[name] = weights[name].add_(held) if name in weights else held
+        return {
+            name: torch.where(weights[name] > 0, value / weights[name], 0.0) for name, value in totals.items()
+        }
 
     # ---- client
 

@@ -3,7 +3,7 @@
 Collins, Hassani, Mokhtari, Shakkottai: Exploiting Shared Representations for Personalized Federated
 Learning, ICML 2021, Algorithm 1.
 
-    client i:  h_i <- SGD on its head, with the representation as sent     -> `HeadFirst._head`
+    client i:  h_i <- SGD on its head, with the representation as sent     -> `parts.submodels.head_task`
                phi_i <- SGD on the representation, with the head h_i       -> `parts.submodels.body_task`
                sends the update of phi, keeps h_i
     server:    phi <- mean of phi_i                                        -> `SharedLayersMethod`
@@ -21,8 +21,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-
 from shoal.aggregators.aggregator import Aggregator, Weighting
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
@@ -30,10 +28,10 @@ from shoal.core.errors import SpecError
 from shoal.core.method import Axes, Recipe
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import check_training
+from shoal.core.training import Course, Start, check_training
 from shoal.core.types import Context, ModelUpdate, Reply, Weights
 from shoal.methods.shared_layers import SharedLayersMethod
-from shoal.parts.layers import AllButLast, LayerChoice
+from shoal.parts.layers import AllButLast, LayerChoice, joined, other_layers, some_layers
 from shoal.parts.submodels import body_task, features_data, head_task, some_epochs
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
@@ -59,29 +57,23 @@ class HeadFirst(SharedLayersMethod):
         task.check_head("fedrep")
         self.choice.names(task)
 
-    def client_update(
+    def client_training(
         self, task: Task, memory: Weights, message: Any, data: Data, context: Context
-    ) -> tuple[Weights, Reply]:
-        """See `Method`."""
-        head = self._head(task, self.local_model(memory, message), data, context)
-        sent = message.model
-        start = Weights(sent.params, {**sent.buffers, **head})
+    ) -> Course:
+        """See `Training`."""
+        start, last = self.local_model(memory, message), task.last or ""
+        if self._head_epochs:  # on features of the representation as sent
+            steps = some_epochs(features_data(task, start, data), 0, self._head_epochs, self.local.epochs)
+            head = {name.removeprefix(last): start.params[name] for name in task.head_names}
+            trained = yield Start(Weights(head, {}), task=head_task(task), data=steps)
+            own = {f"{last}{name}": value for name, value in trained.weights.params.items()}
+            start = joined(start, Weights(own, {}))
         steps = some_epochs(data, self._head_epochs, self.local.epochs, self.local.epochs)
-        trained = self.local.train(body_task(task), start, steps, context, self.terms)
-        change = trained.update(start)
-        update = Weights(change.params, {name: change.buffers[name] for name in sent.buffers})
-        return Weights(head, {}), Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})
-
-    def _head(self, task: Task, start: Weights, data: Data, context: Context) -> dict[str, Tensor]:
-        """The head after its epochs, on features that the sent representation computes."""
-        head = {name: start.params[name] for name in task.head_names}
-        if not self._head_epochs:
-            return head
-        last = task.last or ""
-        steps = some_epochs(features_data(task, start, data), 0, self._head_epochs, self.local.epochs)
-        own = Weights({name.removeprefix(last): value for name, value in head.items()}, {})
-        trained = self.local.train(head_task(task), own, steps, context)
-        return {f"{last}{name}": value for name, value in trained.weights.params.items()}
+        trained = yield Start(start, self.terms, task=body_task(task), data=steps, only_update=True)
+        names = self.choice.names(task)
+        update = some_layers(trained.update(start), names)
+        reply = Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})
+        return other_layers(start, names), reply
 
     @property
     def _head_epochs(self) -> int:

@@ -3,7 +3,7 @@
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated
 Learning, ICML 2020, Algorithm 1 with option II.
 
-    client i:  y <- y - eta (g_i(y) - c_i + c), K times from x       (line 10) -> `Start(shift=c - c_i)`
+    client i:  y <- y - eta (g_i(y) - c_i + c), K times from x       (line 10) -> `Start(shift=c, less=c_i)`
                c_i+ = c_i - c + (x - y) / (K eta)                    (line 12) -> `parts.control.next_control`
                return y - x and c_i+ - c_i
     server:    x <- x + eta_g mean(y_i - x)                          (line 16) -> `aggregators.averaging`
@@ -35,7 +35,7 @@ from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start, check_training
-from shoal.core.tree import elementwise, subtract, zeros_like
+from shoal.core.tree import elementwise, zeros_like
 from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
 from shoal.parts.control import Control, next_control
 from shoal.server.optimizer import ServerOptimizer
@@ -136,11 +136,10 @@ class Scaffold(AveragingMethod):
         self, task: Task, memory: Control, message: Any, data: Data, context: Context
     ) -> Course:
         """See `Training`."""
-        shift = subtract(message.control, memory)
-        trained = yield Start(message.model, self.terms, shift)  # line 10
+        trained = yield Start(message.model, self.terms, message.control, memory, only_update=True)  # line 10
         update = trained.update(message.model)
         reach = self.local.rate(context.round) * effective_steps(trained.steps, self.local.momentum)
-        control, change = next_control(update.params, shift, memory, reach)  # line 12
+        control, change = next_control(update.params, message.control, memory, reach)  # line 12
         payload = ScaffoldReply(update, change)
         return control, Reply(payload, data.weight, {"train_loss": trained.loss})
 

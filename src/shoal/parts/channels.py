@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from shoal.core.gate import Like
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.types import Weights
@@ -105,6 +106,8 @@ def pruned(groups: Sequence[ChannelGroup], model: Weights, ratio: float) -> Prun
 
 def smaller(weights: Weights, pruning: Pruning) -> Weights:
     """The rows and columns that are left."""
+    if not pruning:
+        return weights
     return Weights(
         *({name: _left(value, pruning.get(name)) for name, value in part.items()} for part in weights)
     )
@@ -112,27 +115,45 @@ def smaller(weights: Weights, pruning: Pruning) -> Weights:
 
 def enlarged(weights: Weights, pruning: Pruning) -> Weights:
     """The inverse, with zeros where rows and columns were removed."""
+    if not pruning:
+        return weights
     return Weights(
-        *({name: _placed(value, pruning.get(name)) for name, value in part.items()} for part in weights)
+        *({name: placed(value, pruning.get(name)) for name, value in part.items()} for part in weights)
     )
+
+
+def whole_shapes(weights: Weights, pruning: Pruning) -> Weights:
+    """The template of `enlarged`."""
+
+    def template(name: str, value: Tensor) -> Like:
+        shape = list(value.shape)
+        for axis, marks in enumerate(pruning.get(name, ())):
+            shape[axis : axis + 1] = [len(marks) or shape[axis]] if axis < len(shape) else []
+        return Like(tuple(shape), value.dtype)
+
+    params, buffers = ({name: template(name, value) for name, value in part.items()} for part in weights)
+    return Weights(params, buffers)  # type: ignore[arg-type]
 
 
 def _left(value: Tensor, kept: Kept | None) -> Tensor:
     if kept is None:
         return value
-    value = value[kept.rows.bool()] if len(kept.rows) else value
-    return value[:, kept.columns.bool()] if len(kept.columns) else value
+    value = value.index_select(0, _places(kept.rows, value)) if len(kept.rows) else value
+    return value.index_select(1, _places(kept.columns, value)) if len(kept.columns) else value
 
 
-def _placed(value: Tensor, kept: Kept | None) -> Tensor:
+def placed(value: Tensor, kept: Kept | None) -> Tensor:
+    """A tensor with zeros where rows and columns were removed."""
     if kept is None:
         return value
     if len(kept.columns):
         wide = value.new_zeros(len(value), len(kept.columns), *value.shape[2:])
-        wide[:, kept.columns.bool()] = value
-        value = wide
+        value = wide.index_copy_(1, _places(kept.columns, value), value)
     if len(kept.rows):
         tall = value.new_zeros(len(kept.rows), *value.shape[1:])
-        tall[kept.rows.bool()] = value
-        value = tall
+        value = tall.index_copy_(0, _places(kept.rows, value), value)
     return value
+
+
+def _places(marks: Tensor, value: Tensor) -> Tensor:
+    return marks.nonzero().flatten().to(value.device)

@@ -6,28 +6,32 @@ costs a fraction of a full decomposition.
 
 What a few samples change in a large layer has no more directions than there are samples. Then these are
 found first, by a Cholesky decomposition of that product that ends when what is left is no more than rounding,
-and only what lies in them is decomposed.
+and only what lies in them is decomposed. Where all of them may stay, nothing needs to be decomposed.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.key import Key
 from shoal.kernels.cholesky import pivoted
 from shoal.kernels.products import products
+from shoal.kernels.sketch import add_up, multiply
 
+SMALLEST_SKETCH = 96  # columns
 LARGE = 64  # sides from which on it pays to look for few directions first
 ROUNDING = 2.0**-30  # of a matrix's energy; an update, the difference of two models, is rounded to no less
 TINY = 1e-60  # squares, and with them their inverses, that may not fit into float32
 
 
 class Factors(NamedTuple):
-    """The matrix `u diag(s) v^T`."""
+    """The matrix `u diag(s) v^T`; singular vectors and values, if nothing else is said."""
 
     u: Tensor  # [rows, rank]
     s: Tensor  # [rank], descending
@@ -117,15 +121,52 @@ def factored(matrix: Tensor, rank: int) -> Factors:
     return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
 
 
+def spanned(matrix: Tensor, rank: int) -> Factors | None:
+    """A large matrix of no more than that rank as a product of some of its rows (or of columns, if these are
+    fewer), which costs a fraction of its singular vectors; None if its rank is higher, or near full rank. The
+    factors have its own rank, and s is 1.
+
+    The rows R that span all others are found in a sketch with fewer columns: W S = T R S. Whether W is T R is
+    tried with two random vectors.
+    """
+    wide = _wide(matrix)
+    rows, columns = wide.shape
+    side = max(SMALLEST_SKETCH, rows // 2)
+    if rows < LARGE or columns < side or matrix.device.type != "cpu" or matrix.dtype != torch.float32:
+        return None
+    numbers, (signs, probes) = wide.contiguous().numpy(), _random_columns(columns)
+    sketch, images = np.empty((rows, side), np.float32), np.empty((len(probes), rows))
+    add_up(numbers, np.ones(rows, np.float32), signs, sketch)
+    gram = products(sketch)
+    energy = float(gram.trace())
+    found = pivoted(gram, min(rank, 2 * side // 3), ROUNDING) if TINY < energy < 1 / TINY else None
+    if found is None:
+        return None
+    spread, pivots = found.interpolation(), found.pivots
+    multiply(numbers, probes, images)
+    if not np.square(images - images[:, pivots] @ spread).sum() <= 8 * ROUNDING * energy:
+        return None
+    near = torch.from_numpy(spread).T.to(wide.dtype, memory_format=torch.contiguous_format)
+    far, s = wide[torch.from_numpy(pivots)].T.contiguous(), torch.ones(len(pivots))
+    return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
+
+
+@lru_cache(maxsize=32)
+def _random_columns(width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Signs for a sketch of rows of this width, and two vectors of variance 1, [2, width], to try it with."""
+    key = Key.from_seed(0).fold("columns")
+    return key.fold("signs").signs(width).numpy(), (math.sqrt(12) * (key.uniform((2, width)) - 0.5)).numpy()
+
+
 def _of_few_directions(matrix: Tensor, gram: np.ndarray, rank: int) -> tuple[Tensor, Tensor, Tensor] | None:
     """The vectors of the shorter side, the values, and the vectors of the longer side; None if there are
     many directions."""
     if not TINY < gram.max() < 1 / TINY:
         return None
-    lower = pivoted(gram, len(gram) // 2, ROUNDING)
-    if lower is None:
+    found = pivoted(gram, len(gram) // 2, ROUNDING)
+    if found is None:
         return None
-    rows = torch.from_numpy(lower)
+    rows = torch.from_numpy(found.lower)
     squares, turned = torch.linalg.eigh(rows @ rows.T)
     s = squares.flip(0)[:rank].sqrt()
     near = rows.T @ (turned.flip(1)[:, :rank] / s)
@@ -141,8 +182,13 @@ def _of_many(matrix: Tensor, gram: np.ndarray | None, rank: int) -> tuple[Tensor
     unit = 2.0 ** math.frexp(float(values[0]))[1] if finite else 1.0  # so that no square over- or underflows
     far = near.T @ (_wide(matrix) / unit)
     s = far.norm(dim=1) if finite else values[:rank]
-    far = (far / torch.where(s > 0, s, 1.0)[:, None]).T.contiguous()
+    far = (far / positive(s)[:, None]).T.contiguous()
     return near, s * unit, far
+
+
+def positive(values: Tensor) -> Tensor:
+    """With 1 in place of 0 and less: what is divided by them stays."""
+    return torch.where(values > 0, values, 1.0)
 
 
 def _padded(values: Tensor, width: int) -> Tensor:

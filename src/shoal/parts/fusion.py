@@ -19,8 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.data import Data
+from shoal.core.flat import Flat, Layout
 from shoal.core.task import Task
 from shoal.core.types import Weights
+from shoal.kernels.plan import with_fusion
+from shoal.solver.outputs import features_of
 
 Operator = Literal["single", "multi", "conv"]
 FUSION = "fusion.weight"  # the name of lambda, or A
@@ -67,7 +70,7 @@ class _Fused(nn.Module):
         self, net: nn.Module, last: str, operator: Operator, width: int, shape: tuple[int, ...]
     ) -> None:
         super().__init__()
-        self.net, self.fusion = net, _Fusion(initial_fusion(operator, width))
+        self.fusion, self.net = _Fusion(initial_fusion(operator, width)), net
         self._last, self._width, self._shape = last, width, shape
 
     def forward(self, x: Tensor) -> Tensor:
@@ -91,6 +94,8 @@ def fused_task(task: Task, operator: Operator) -> Task:
     assert task.last is not None
     last = task.last.removesuffix(".")
     build = partial(_fused, task.build, last, operator, task.width, task.shape)
+    plan = None if operator == "conv" else task.plan  # the kernels know lambda alone
+    length = initial_fusion(operator, task.width).numel()
     return Task(
         build,
         task.loss,
@@ -98,6 +103,7 @@ def fused_task(task: Task, operator: Operator) -> Task:
         {f"{NET}{name}": shape for name, shape in task.noise_shapes.items()},
         tuple(f"{NET}{name}" for name in task.batch_norms),
         task.device,
+        None if plan is None else with_fusion(plan, length),
         frozen={f"{NET}{name}": value for name, value in task.frozen.items()},
     )
 
@@ -109,17 +115,24 @@ def _fused(build: Callable[[], nn.Module], *rest: Any) -> nn.Module:
 def with_features(task: Task, model: Weights, data: Data) -> Data:
     """The same samples and mini-batches, with the features that the model computes behind each sample."""
     x, y = data.all
-    with torch.no_grad():
-        features = task.features(model, x)
+    features = features_of(task, model, x)
     return replace(data, x=torch.cat([x.flatten(1), features], 1), y=y, rows=np.arange(data.count))
 
 
 def renamed(weights: Weights) -> Weights:
     """A model and its fusion, with the names that they have in the fused task."""
-    params = {n if n == FUSION else f"{NET}{n}": value for n, value in weights.params.items()}
-    return Weights(params, {f"{NET}{name}": value for name, value in weights.buffers.items()})
+    return _with_names(weights, lambda name: name if name == FUSION else f"{NET}{name}")
 
 
 def named_back(weights: Weights) -> Weights:
     """The inverse."""
-    return Weights(*({n.removeprefix(NET): value for n, value in part.items()} for part in weights))
+    return _with_names(weights, lambda name: name.removeprefix(NET))
+
+
+def _with_names(weights: Weights, name: Callable[[str], str]) -> Weights:
+    params = weights.params
+    if isinstance(params, Flat):
+        params = Layout(tuple(map(name, params.layout.names)), params.layout.shapes).tree(params.vector)
+    else:
+        params = {name(n): value for n, value in params.items()}
+    return Weights(params, {name(n): value for n, value in weights.buffers.items()})

@@ -40,20 +40,25 @@ def _moved_earth(before: Tensor, after: Tensor) -> float:
     return -float((after.sort().values - before.sort().values).abs().mean())
 
 
+def _activity(before: Tensor, after: Tensor) -> float:
+    return -int(((after - before).abs() > ACTIVE).count_nonzero()) / max(len(before), 1)
+
+
 SCORES: dict[Score, Callable[[Tensor, Tensor], float]] = {
     "cos_over_dim": lambda before, after: _cosine(before, after) / len(before),  # eq. 9
     "cos": _cosine,
     "rel_l2": _relative_change,
     "l1": lambda before, after: -float((after - before).abs().mean()),
     "emd": _moved_earth,
-    "activity": lambda before, after: -float(((after - before).abs() > ACTIVE).double().mean()),
+    "activity": _activity,
 }
 
 
 def ranked(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
     """The names of the layers, the most stable first; of equal ones the model's first."""
+    kind = torch.float32 if score == "activity" else torch.float64  # counting needs no precision
     flat = {
-        name: [values[name].detach().double().reshape(-1) for values in (before, after)] for name in before
+        name: [values[name].detach().to(kind).reshape(-1) for values in (before, after)] for name in before
     }
     found = {name: SCORES[score](*pair) for name, pair in flat.items()}
     return sorted(found, key=lambda name: -found[name])

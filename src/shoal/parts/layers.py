@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.errors import SpecError
+from shoal.core.flat import Flat, flat
 from shoal.core.gate import Some
 from shoal.core.task import Task
 from shoal.core.training import Trained
@@ -119,9 +120,15 @@ def some_layers(weights: Weights, names: Collection[str]) -> Weights:
     """These layers, and the buffers of their modules."""
     if len(names) == len(weights.params):
         return weights
+    params = _part(weights.params, [name for name in weights.params if name in names])
+    if not weights.buffers:
+        return Weights(params, {})
     modules = set(map(module_of, names))
-    params = {name: value for name, value in weights.params.items() if name in names}
     return Weights(params, {n: value for n, value in weights.buffers.items() if module_of(n) in modules})
+
+
+def _part(values: Mapping[str, Tensor], names: Sequence[str]) -> Mapping[str, Tensor]:
+    return values.part(names) if isinstance(values, Flat) else {name: values[name] for name in names}
 
 
 def other_layers(weights: Weights, names: Collection[str]) -> Weights:
@@ -131,8 +138,8 @@ def other_layers(weights: Weights, names: Collection[str]) -> Weights:
         return NO_LAYERS
     return Weights(
         *(
-            {name: value for name, value in part.items() if name not in taken}
-            for part, taken in zip(weights, chosen, strict=True)
+            _part(values, [name for name in values if name not in taken])
+            for values, taken in zip(weights, chosen, strict=True)
         )
     )
 
@@ -149,12 +156,16 @@ def joined(below: Weights, above: Weights) -> Weights:
 def update_of(sent: Weights, start: Weights, trained: Trained) -> Weights:
     """`trained - sent`, for the layers that were sent: exact where training started from them."""
     weights, change = trained.weights, trained.update(start)
-    return Weights(
-        *(
-            {name: moved[name] if was[name] is value else now[name] - value for name, value in there.items()}
-            for there, was, now, moved in zip(sent, start, weights, change, strict=True)
-        )
+    params, buffers = (
+        {name: moved[name] if _same(was[name], value) else now[name] - value for name, value in there.items()}
+        for there, was, now, moved in zip(sent, start, weights, change, strict=True)
     )
+    return Weights(flat(params), buffers)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape are the same memory."""
+    return one is other or (one.data_ptr() == other.data_ptr() != 0)
 
 
 def sizes_of(task: Task) -> Mapping[str, int]:

@@ -16,8 +16,9 @@ from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.types import Weights
-from shoal.kernels.plan import plan_of
+from shoal.kernels.plan import plan_of, without_head
 from shoal.parts.layers import matrices
+from shoal.solver.outputs import features_of
 
 EXIT = "exit."  # prefix of the layer that ends a cut model
 
@@ -34,25 +35,14 @@ def head_task(task: Task) -> Task:
 
 @lru_cache(maxsize=4)
 def body_task(task: Task) -> Task:
-    """The model with its last layer among the buffers, so that it is not trained."""
-    assert task.last is not None
-    return replace(task, build=partial(_headless, task.build, task.last.rstrip(".")), plan=None, last=None)
-
-
-def _headless(build: Callable[[], nn.Module], last: str) -> nn.Module:
-    module = build()
-    layer = module.get_submodule(last)
-    for name, value in list(layer.named_parameters()):
-        delattr(layer, name)
-        layer.register_buffer(name, value.detach())
-    return module
+    """The model, of which the last layer is not trained."""
+    return replace(task, held=task.head_names, plan=None if task.plan is None else without_head(task.plan))
 
 
 def features_data(task: Task, weights: Weights, data: Data) -> Data:
     """The same samples and mini-batches, with the features that enter the last layer in place of x."""
     x, y = data.all
-    with torch.no_grad():
-        return replace(data, x=task.features(weights, x), y=y, rows=np.arange(data.count))
+    return replace(data, x=features_of(task, weights, x), y=y, rows=np.arange(data.count))
 
 
 def some_epochs(data: Data, first: int, last: int, epochs: int) -> Data:

@@ -22,9 +22,10 @@ from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.method import Axes, Method, Recipe
 from shoal.core.task import Task
+from shoal.core.threads import cores
 from shoal.core.training import solver_of
 from shoal.data.client_data import Simulated
-from shoal.engines.local import Elsewhere, LocalEngine, cores
+from shoal.engines.local import Elsewhere, LocalEngine
 from shoal.engines.ray_actors import RayActors
 from shoal.kernels.plan import plan_of
 from shoal.loop import Federation

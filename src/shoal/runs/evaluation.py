@@ -18,8 +18,8 @@ from shoal.core.task import Task
 from shoal.core.types import Cohort, Weights
 from shoal.loop import Federation, Progress
 from shoal.metrics import MetricName, fairness, measures
-from shoal.parts.outputs import outputs_of
 from shoal.run_settings import Evaluate
+from shoal.solver.outputs import outputs_of
 from shoal.spec import Spec
 
 OWN = "own_"  # prefix of the metrics of each client, {client: value}

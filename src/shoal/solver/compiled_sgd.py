@@ -6,11 +6,8 @@ another.
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -22,10 +19,11 @@ from shoal.core.flat import Flat
 from shoal.core.key import Key, text_word
 from shoal.core.task import Task
 from shoal.core.term import Term
+from shoal.core.threads import side_by_side
 from shoal.core.training import Start, TrainedBlock
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
-from shoal.kernels.plan import ConvPlan, DensePlan, Plan
+from shoal.kernels.plan import ConvPlan, DensePlan, Plan, dense_part
 from shoal.kernels.training import NO_ROUNDING, DropoutKeys, ExtraFeatures, Rounding, Some
 from shoal.kernels.training import train as train_compiled
 from shoal.solver.torch_sgd import Rule
@@ -41,7 +39,8 @@ LARGEST = {DensePlan: 2_000_000, ConvPlan: 4_000_000}  # parameters; torch is fa
 def fits(task: Task, terms: tuple[Term, ...]) -> bool:
     """Whether the kernels support the model and the terms added to its loss."""
     kinds = {type(term) for term in terms}
-    known = kinds <= {Proximal, NotTrue, Generated} and len(kinds) == len(terms)
+    fused = task.plan is not None and dense_part(task.plan).fusion
+    known = kinds <= ({Proximal} if fused else {Proximal, NotTrue, Generated}) and len(kinds) == len(terms)
     return task.plan is not None and task.plan.params <= LARGEST[type(task.plan)] and known
 
 
@@ -59,28 +58,30 @@ def train(
     assert task.plan is not None
     clients, params = len(block.counts), task.plan.params
     alike = all(start.weights is starts[0].weights for start in starts)
-    begin = _flat([start.weights.params for start in (starts[:1] if alike else starts)], task)
-    shifts = _shifts(starts)
-    out, change = torch.empty(clients, params), torch.empty(clients, params)
+    begin = [start.weights.params for start in (starts[:1] if alike else starts)]
+    shifts, less = _shifts(starts)
+    kept = 0 if all(start.only_update for start in starts) else clients
+    out, change = [torch.empty(params) for _ in range(kept)], torch.empty(clients, params)
     losses = np.empty(clients)
     distil = next((term for term in terms if isinstance(term, NotTrue)), NotTrue(0.0, 1.0))
     follow = next((term for term in terms if isinstance(term, Generated)), None)
     sound = train_compiled(
         task.plan,
-        begin.numpy(),
-        out.numpy(),
+        _rows(begin, task),
+        [row.numpy() for row in out],
         change.numpy(),
         block.x.reshape(len(block.x), -1).numpy(),
         block.y.numpy(),
         block.rows,
         block.step_ptr,
         block.client_ptr,
-        np.full(clients, rule.rate, np.float32),
+        _rates(rule.rate, starts, clients),
         losses,
         momentum=rule.momentum,
         weight_decay=rule.weight_decay,
         mu=sum(term.mu for term in terms if isinstance(term, Proximal)),
-        shift=_flat(shifts, task).numpy() if shifts else None,
+        shift=_rows(shifts, task),
+        less=_rows(less, task),
         beta=distil.beta,
         tau=distil.tau,
         generated=None if follow is None else _generated(follow, block, keys),
@@ -89,12 +90,19 @@ def train(
         spread=partial(in_threads, block.counts * params, threads),
     )
     return TrainedBlock(
-        Weights(task.layout.tree(out), starts[0].weights.buffers),
+        [Weights(task.layout.tree(row), starts[0].weights.buffers) for row in out],
         Weights(task.layout.tree(change), {}),
         np.diff(block.client_ptr),
         torch.from_numpy(losses).float(),
         bool(sound.all()),
     )
+
+
+def _rates(rate: float, starts: Sequence[Start], clients: int) -> np.ndarray:
+    """[clients] float32: the learning rate of each."""
+    if len(starts) == 1:
+        return np.full(clients, rate * starts[0].pace, np.float32)
+    return np.array([rate * start.pace for start in starts], np.float32)
 
 
 def _dropout(plan: Plan, keys: Sequence[Key]) -> DropoutKeys | None:
@@ -122,11 +130,18 @@ def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> ExtraFeatu
     )
 
 
-def _shifts(starts: Sequence[Start]) -> list[Mapping[str, Tensor]]:
-    """One shift per start, zeros for a start without one; empty if no start has one."""
+def _shifts(starts: Sequence[Start]) -> tuple[list[Mapping[str, Tensor]], list[Mapping[str, Tensor]]]:
+    """The shift of each start, and what is subtracted from it: zeros where a start has none.
+
+    Both are empty if no start has one.
+    """
     if all(start.shift is None for start in starts):
-        return []
-    return [zeros_like(start.weights.params) if start.shift is None else start.shift for start in starts]
+        return [], []
+    none = zeros_like(starts[0].weights.params)
+    shifts = [none if start.shift is None else start.shift for start in starts]
+    if all(start.less is None for start in starts):
+        return shifts, []
+    return shifts, [none if start.less is None else start.less for start in starts]
 
 
 def in_threads(work: np.ndarray, threads: int, some: Some, clients: int) -> None:
@@ -137,21 +152,8 @@ def in_threads(work: np.ndarray, threads: int, some: Some, clients: int) -> None
     threads = min(threads, clients)
     if threads == 1:
         some(0, clients)
-        return
-    waiting = deque(ranges(work, threads))
-
-    def take() -> None:
-        while True:
-            try:
-                first, last = waiting.popleft()
-            except IndexError:
-                return
-            some(first, last)
-
-    others = [_pool(threads).submit(take) for _ in range(threads - 1)]
-    take()
-    for other in others:
-        other.result()
+    else:
+        side_by_side(lambda each: some(*each), ranges(work, threads), threads)
 
 
 def ranges(work: np.ndarray, threads: int) -> list[tuple[int, int]]:
@@ -163,19 +165,9 @@ def ranges(work: np.ndarray, threads: int) -> list[tuple[int, int]]:
     return sorted(found, key=lambda some: -work[slice(*some)].sum())
 
 
-@lru_cache(maxsize=1)
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads - 1, thread_name_prefix="shoal")
-
-
-if hasattr(os, "register_at_fork"):  # a forked process has a copy of the pool, but none of its threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def _flat(rows: Sequence[Mapping[str, Tensor]], task: Task) -> Tensor:
-    """[rows, parameters]: the concatenated tensors of each row, in the model's order."""
-    found = [parameter_vector(row, task) for row in rows]
-    return found[0][None] if len(found) == 1 else torch.stack(found)
+def _rows(rows: Sequence[Mapping[str, Tensor]], task: Task) -> list[np.ndarray]:
+    """The concatenated tensors of each row, in the model's order."""
+    return [parameter_vector(row, task).contiguous().numpy() for row in rows]
 
 
 def parameter_vector(row: Mapping[str, Tensor], task: Task) -> Tensor:

@@ -21,6 +21,7 @@ from shoal.kernels.formats import FormatName
 from shoal.kernels.training import NO_ROUNDING
 from shoal.solver import compiled_sgd, torch_sgd
 from shoal.solver.formats import StepRounding, block_rounding, format_of, rounded, starts_rounded
+from shoal.solver.losses import mean_losses
 from shoal.solver.torch_sgd import Rule
 
 
@@ -69,17 +70,25 @@ class Sgd(Solver):
         context: Context,
         terms: tuple[Term, ...] = (),
         shift: Mapping[str, Tensor] | None = None,
+        pace: float = 1.0,
     ) -> Trained:
         """See `Solver`."""
         terms, noise, settings = active(terms), context.key.fold("noise"), [context.setting]
         if self.fits(task, terms):
-            starts, block = [Start(start, terms, shift)], Block.of([data])
+            starts, block = [Start(start, terms, shift, pace=pace)], Block.of([data])
             return self.train_block(task, starts, block, [noise], context.round, 1, settings).single(0)
         dtype, rule = getattr(torch, self.precision), self._rule(context.round)
+        rule = rule._replace(rate=rule.rate * pace)
         name = format_of(self.format, context.setting)
         rounding = StepRounding.of(name, self.rounding == "stochastic", noise)
         start = rounded(start, name)
         return torch_sgd.train(rule, task, start, data, noise, terms, shift, dtype, rounding)
+
+    def losses(
+        self, task: Task, weights: Sequence[Weights], data: Sequence[Data], threads: int = 1
+    ) -> Tensor:
+        """See `Solver`."""
+        return mean_losses(task, weights, data, threads)
 
     def fits(self, task: Task, terms: tuple[Term, ...]) -> bool:
         """See `Solver`."""

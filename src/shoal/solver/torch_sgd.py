@@ -43,8 +43,9 @@ def train(
     begin = start
     if terms:  # the bits of a product depend on the alignment of its operands: no shared buffers
         start = tree_map(torch.clone, start)
-    leaves, values = list(live.leaves.values()), list(live.values.values())
-    shifts = None if shift is None else [shift[name] for name in live.values]
+    names = [name for name in live.values if name not in task.held]
+    leaves, values = [live.leaves[name] for name in names], [live.values[name] for name in names]
+    shifts = None if shift is None else [shift[name] for name in names]
     speed: list[Tensor] = []
     total, steps = torch.zeros((), device=task.device), 0
     for x, y in data.train:

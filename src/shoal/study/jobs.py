@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 from shoal.core.errors import SpecError, StageError
-from shoal.engines.local import cores
+from shoal.core.threads import cores
 from shoal.engines.os_settings import die_with_parent
 from shoal.runs.directory import RunDirectory
 from shoal.runs.files import is_free, write_whole

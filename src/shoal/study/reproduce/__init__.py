@@ -10,6 +10,8 @@ from pathlib import Path
 
 from shoal.study.reproduce import (
     dsvd,
+    dsvd_theorem,
+    fedpca,
     fedqp,
     fedqp_landscape,
     fsi_digits,
@@ -54,6 +56,8 @@ FUNCTIONS: dict[str, tuple[Analyse, Measure]] = {
 }
 EXPERIMENTS: dict[str, Experiment] = {
     **{name: experiment(TABLES / f"{name}.toml", *functions) for name, functions in FUNCTIONS.items()},
+    "dsvd-theorem1": dsvd_theorem.EXPERIMENT,
+    "fedpca-merge": fedpca.EXPERIMENT,
     "genefl-traffic": genefl_traffic.EXPERIMENT,
     "situa-clusters": situa.EXPERIMENT,
 }

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from shoal.config import unknown
 from shoal.core.errors import SpecError
-from shoal.engines.local import cores
+from shoal.core.threads import cores
 from shoal.runs.directory import REPORT
 from shoal.runs.files import is_free, write_whole
 from shoal.runs.json_text import to_json

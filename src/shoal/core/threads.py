@@ -1,0 +1,56 @@
+"""Threads, which all parts of a process share.
+
+Kernels and LAPACK release the interpreter's lock. A thread does all of a client's work, or of a piece of work
+that has nothing to do with the others, so no bit depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def cores() -> int:
+    """The number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@lru_cache(maxsize=4)
+def other_threads(threads: int) -> ThreadPoolExecutor:
+    """The threads but the main one; `threads` is at least 2."""
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="shoal")
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has a copy of the pool, but none of its threads
+    os.register_at_fork(after_in_child=other_threads.cache_clear)
+
+
+def side_by_side(
+    work: Callable[[Item], Result], items: Sequence[Item], threads: int | None = None
+) -> list[Result]:
+    """`work(item)` for all items, in their order; threads, by default all cores, take one after another."""
+    threads = min(threads or cores(), len(items))
+    if threads <= 1:
+        return [work(item) for item in items]
+    waiting, done = deque(enumerate(items)), dict[int, Result]()
+
+    def take() -> None:
+        while True:
+            try:
+                place, item = waiting.popleft()
+            except IndexError:
+                return
+            done[place] = work(item)
+
+    others = [other_threads(threads).submit(take) for _ in range(threads - 1)]
+    take()
+    for other in others:
+        other.result()
+    return [done[place] for place in range(len(items))]
