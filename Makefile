@@ -30,7 +30,7 @@ soak: .venv-federation/ready
 chaos: .venv/ready
 	$(BIN)/python tests/chaos/run.py
 
-# mutated inputs for every reader of what comes from outside, TIME seconds each
+# mutated inputs for every reader of what comes from outside, TIME seconds of processor time each
 TIME ?= 600
 fuzz: .venv/ready
 	$(BIN)/python tests/fuzz/run.py --time $(TIME)

@@ -1,11 +1,14 @@
 """Kill runs at random and at every operation on the disk, and see that they go on to the same bits.
 
+The disk is full at every operation, too: what is left must go on likewise, once there is room.
+
 `python tests/chaos/run.py [--kills 100] [--seed 0]`, or `make chaos`. Ends with 1 after a miss.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import signal
@@ -21,7 +24,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chaos.disk import acting_at, die, in_a_fork
+from chaos.disk import acting_at, die, fails_with, in_a_fork
 from toy import table
 
 import shoal
@@ -126,6 +129,29 @@ def every_operation(folder: Path) -> Iterator[str]:
             if fingerprint(path) != wanted:
                 yield f"{method}: other numbers after a death at operation {place}, {seen[place]}"
         print(f"{method}: died at each of {len(seen)} operations", flush=True)
+        yield from full_disks(folder, method, spec, seen, wanted)
+
+
+def full_disks(
+    folder: Path, method: str, spec: dict[str, Any], seen: list[str], wanted: tuple[Any, ...]
+) -> Iterator[str]:
+    """Runs whose disk is full at each operation of their lives: an error of one line, and they go on."""
+    for place, operation in enumerate(seen):
+        path = folder / f"{method}-full-{place}"
+        try:
+            with acting_at(place, fails_with(errno.ENOSPC)):
+                shoal.run(spec, path, report=False)
+        except SpecError as error:
+            if "\n" in str(error) or os.strerror(errno.ENOSPC) not in str(error):
+                yield f"{method}: {error!r} where the disk is full at operation {place}, {operation}"
+        else:
+            if operation not in ("unlink", "mkdir"):  # clearing away may fail
+                yield f"{method}: no error where the disk is full at operation {place}, {operation}"
+        if not (path / "summary.json").exists():
+            again(spec, path)
+        if fingerprint(path) != wanted:
+            yield f"{method}: other numbers after a full disk at operation {place}, {operation}"
+    print(f"{method}: a full disk at each of {len(seen)} operations", flush=True)
 
 
 def comparison(folder: Path) -> dict[str, Any]:
@@ -172,14 +198,16 @@ def studies(folder: Path, kills: int, rng: np.random.Generator) -> Iterator[str]
         name, started = study.__name__, time.monotonic()
         wanted = study(folder / f"{name}-whole")
         usual = time.monotonic() - started
+        killed = 0
         for _ in range(kills):
             path = folder / name
             left = killed_after(float(rng.uniform(0, usual)), lambda study=study, path=path: study(path))
             if left not in (0, -signal.SIGKILL):
                 yield f"{name}: ended with {left} after a kill"
+            killed += left == -signal.SIGKILL
         if study(folder / name) != wanted:
             yield f"{name}: other numbers"
-        print(f"{name}: killed {kills} times", flush=True)
+        print(f"{name}: killed {killed} times", flush=True)
 
 
 def main() -> None:

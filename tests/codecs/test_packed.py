@@ -12,12 +12,13 @@ from toy import KEY, same
 
 from shoal import SpecError
 from shoal.codecs.fedpaq import FedPaq
+from shoal.codecs.leaves import packed_length
 from shoal.codecs.qsgd import Levels, Qsgd
 from shoal.codecs.sign import Sign, Signs
 from shoal.codecs.sparse import Chosen, Drawn, RandomK, TopK
 from shoal.codecs.uniform import BITS, Codes, UniformAffine
 from shoal.core.codec import Packet
-from shoal.kernels.packing import largest, pack, packed_length, unpack
+from shoal.kernels.packing import largest, pack, unpack
 from shoal.kernels.philox import sample
 
 CODED = BITS[:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import tempfile
 from collections.abc import Callable
@@ -11,21 +12,30 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import polars
 import tomli_w
 import torch
+from PIL import Image
+from safetensors.torch import save
 from toy import table
 
 from shoal.arrivals.csv_file import CsvArrivals
 from shoal.core.errors import PacketError, SpecError
 from shoal.core.serialization import from_bytes, to_bytes
 from shoal.core.types import ModelUpdate, Reply, Weights
+from shoal.data import own
 from shoal.data.file_formats import read_idx
+from shoal.data.sites import CsvFile, SiteOptions, SiteSource, agree
 from shoal.devices.trace import _rows
+from shoal.federation.letters import Answer, read_answer, write_answer
+from shoal.federation.own_files import read_summary, summary_tree
 from shoal.report.runs import read_run
 from shoal.report.table import comparison_rows, shown_columns, stat_text
 from shoal.runs.manifest import LATEST, DamagedError, blank, read_manifest
 from shoal.runs.tree_file import read_tree, tree_bytes
 from shoal.runs.verify import verify
+from shoal.runs.warm_start import warm
 from shoal.spec import dump_spec, from_table, load_table
 
 OWN = (SpecError, PacketError, DamagedError)
@@ -96,6 +106,70 @@ def _specs() -> tuple[bytes, ...]:
     return tuple(tomli_w.dumps(found).encode() for found in (table(), devices, small))
 
 
+def _answer(data: bytes) -> object:
+    """What a site of a federation says; the server refuses what it cannot read."""
+    try:
+        return read_answer(data)
+    except ValueError as error:
+        raise SpecError(str(error)) from None
+
+
+def _told(data: bytes) -> object:
+    """What a site tells of its columns, and what the others make of it."""
+    try:
+        summary = read_summary(from_bytes(data), "north")
+    except (PacketError, SpecError):
+        raise
+    except Exception as error:  # as the server of a federation does
+        raise SpecError(str(error)) from None
+    return agree([_SITE, summary], SiteOptions("sick"))
+
+
+def packed_picture(image: Image.Image, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+def _arrays(save: Callable[..., None]) -> bytes:
+    buffer = io.BytesIO()
+    save(buffer, x=np.arange(30, dtype=np.float32).reshape(10, 3), y=np.arange(10) % 2)
+    return buffer.getvalue()
+
+
+def _frame() -> bytes:
+    buffer = io.BytesIO()
+    columns = {"age": [31.5, None, 40.0, 50.0, 61.0], "town": list("abaab"), "sick": list("ynyny")}
+    polars.DataFrame(columns).write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def _state_dict() -> bytes:
+    buffer = io.BytesIO()
+    torch.save(torch.nn.Linear(2, 3).state_dict(), buffer)
+    return buffer.getvalue()
+
+
+def _image(data: bytes) -> object:
+    """One image among others."""
+    folder = _folder() / "images"
+    if not folder.exists():
+        for name in ("cat/0.png", "dog/0.png", "dog/1.png", "cat/1.png", "cat/2.png"):
+            _written(_PICTURE, lambda path: None, f"images/{name}")
+    (folder / "dog" / "2.png").write_bytes(data)
+    return own.images(path=str(folder))
+
+
+TABLE_TEXT = (
+    "age,town,sick\n" + "".join(f"{20 + n},{'ab'[n % 2]},{'yn'[n % 3 // 2]}\n" for n in range(12))
+).encode()
+_PICTURE = packed_picture(Image.new("RGB", (6, 5), (10, 200, 30)), "PNG")
+_SITE = SiteSource(
+    "south",
+    (_written(TABLE_TEXT, CsvFile, "site.csv"),),
+    SiteOptions("sick"),  # type: ignore[arg-type]
+).summary()
+
 LINE = {
     "round": 1,
     "accuracy": 0.5,
@@ -142,4 +216,41 @@ TARGETS: dict[str, Target] = {
         partial(_written, read=lambda path: _rows.__wrapped__(str(path)), name="devices.csv"),
         (b"client,speed,down,up,latency,round\n0,1,2,3,0.1,1\n1,5,6,7,,2\n",),
     ),
+    "own_csv": Target(
+        partial(_written, read=lambda path: own.csv(path=str(path), label="sick"), name="own.csv"),
+        (TABLE_TEXT, TABLE_TEXT.replace(b",", b";").replace(b"21", b"?")),
+    ),
+    "own_csv_gz": Target(
+        partial(_written, read=lambda path: own.csv(path=str(path), label="sick"), name="own.csv.gz"),
+        (gzip.compress(TABLE_TEXT),),
+    ),
+    "own_npz": Target(
+        partial(_written, read=lambda path: own.npz(path=str(path)), name="own.npz"),
+        (_arrays(np.savez), _arrays(np.savez_compressed)),
+    ),
+    "own_parquet": Target(
+        partial(_written, read=lambda path: own.parquet(path=str(path), label="sick"), name="own.parquet"),
+        (_frame(),),
+    ),
+    "own_image": Target(
+        _image,
+        (
+            _PICTURE,
+            *(packed_picture(Image.new("RGB", (6, 5)), kind) for kind in ("JPEG", "GIF", "TIFF", "BMP")),
+        ),
+    ),
+    "init": Target(
+        partial(
+            _written,
+            read=lambda path: warm(lambda: torch.nn.Linear(2, 3), path),
+            name="weights.safetensors",
+        ),
+        (save(torch.nn.Linear(2, 3).state_dict()),),
+    ),
+    "state_dict": Target(
+        partial(_written, read=lambda path: warm(lambda: torch.nn.Linear(2, 3), path), name="weights.pt"),
+        (_state_dict(),),
+    ),
+    "answer": Target(_answer, (write_answer(Answer(3, 1, 0, "", {"samples": 7})),)),
+    "site_summary": Target(_told, (to_bytes(summary_tree(_SITE)),)),
 }

@@ -20,7 +20,9 @@ def test_the_page_and_the_picture():
         rounds = [
             {"round": r, "accuracy": 0.1 * r, "mean_client_accuracy": 0.1 * r, **cost} for r in (1, 2, 3)
         ]
-        return RunView(label, {"seed": seed}, rounds, {"final_accuracy": 0.3, "total_seconds": 3.0})
+        took = {"bytes_up": 20 if label == "fedavg" else 5, "virtual_seconds": 6.0}
+        summary = {"final_accuracy": 0.3, "mean_client_accuracy": 0.4, "total_seconds": 3.0, **took}
+        return RunView(label, {"seed": seed}, rounds, summary)
 
     scenes = [
         DemoScene(
@@ -40,4 +42,6 @@ def test_the_page_and_the_picture():
         assert contest.title in page
     assert all(name in page for name in NAMES.values())
     assert page.count("<svg") == 5
+    assert "FedAvg 40.0 %, 25 % of its upload" in page
+    assert "FedAvg 30.0 %, 100 % of its time" in page
     assert len(demo_picture(scenes).axes) == 6

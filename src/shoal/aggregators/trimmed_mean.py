@@ -24,12 +24,13 @@ from torch import Tensor
 from shoal.aggregators.aggregator import check_amount, count_of
 from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix
 from shoal.core.errors import SpecError
-from shoal.kernels import trimming
 
 
 def trimmed(rows: Tensor, trim: int) -> tuple[Tensor, Tensor]:
     """The mean of each column without its `trim` smallest and largest numbers; and in what share of the
     columns each row was kept. Rows that are equal to the last one kept share its place."""
+    from shoal.kernels import trimming  # few runs need it
+
     means, kept = trimming.trimmed(rows.float().cpu().contiguous().numpy(), trim)
     return torch.from_numpy(means).to(rows.device), torch.from_numpy(kept)
 

@@ -12,7 +12,7 @@ from shoal.cli.options import JsonFlag, loading
 from shoal.cli.reports import PICTURES
 from shoal.core.errors import SpecError
 
-TABLES = ("methods", "modes", "codecs", "aggregators")  # that are no workloads
+TABLES = ("methods", "modes", "codecs", "aggregators", "checkpoints")  # that are no workloads
 
 
 def bench(
@@ -22,7 +22,8 @@ def bench(
             metavar="NAME",
             help="Workloads; without any, all of them. Or one of: methods (every method beside FedAvg), "
             "modes (every model in every mode of the local engine), codecs (beside a copy of memory), "
-            "aggregators (seconds of the server, by rule, model and number of clients).",
+            "aggregators (seconds of the server, by rule, model and number of clients), "
+            "checkpoints (beside the rounds of every workload).",
         ),
     ] = None,
     pairs: Annotated[int, typer.Option(help="How often each contestant has its turn.")] = 7,
@@ -55,6 +56,7 @@ TITLES = {
     "modes": "Medians; ratios of turns taken side by side; milliseconds a round",
     "codecs": "Medians of ten million numbers on one core; GB of float32 a second",
     "aggregators": "Medians; milliseconds of the server for one step, by number of clients",
+    "checkpoints": "Medians; shares of the time of the rounds",
 }
 
 
@@ -92,6 +94,14 @@ COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "decode_gb_per_second": ("Decode", ".2f"),
         "copy_gb_per_second": ("Copy", ".2f"),
     },
+    "checkpoints": {
+        "workload": ("Workload", ""),
+        "seconds_per_round": ("s/round", ".4f"),
+        "seconds_per_checkpoint": ("s/checkpoint", ".4f"),
+        "share_every_round": ("Every round", ".1%"),
+        "share": ("By default", ".1%"),
+        "share_of_record": ("Record", ".1%"),
+    },
     "aggregators": {
         "model": ("Model", ""),
         "parameters": ("Parameters", ",d"),
@@ -108,7 +118,7 @@ def _told(value: Any, form: str) -> str:
 
 
 def _table(name: str) -> list[dict[str, Any]]:
-    from shoal.bench import aggregators, codecs, methods, modes
+    from shoal.bench import aggregators, checkpoints, codecs, methods, modes
     from shoal.terminal import stderr
 
     tables: dict[str, Callable[..., list[dict[str, Any]]]] = {
@@ -116,6 +126,7 @@ def _table(name: str) -> list[dict[str, Any]]:
         "modes": modes.measure,
         "codecs": codecs.measure,
         "aggregators": aggregators.measure,
+        "checkpoints": checkpoints.measure,
     }
     with stderr().status("") as status:
         return tables[name](watcher=lambda model, method: status.update(f"{model}: {method}"))

@@ -22,7 +22,7 @@ def demo(
     """Show five systems at work, each where clients differ in the way that it is for: two minutes."""
     with loading():
         from shoal.report.demo_page import NAMES
-        from shoal.report.table import COLUMNS, comparison_rows, stat_text
+        from shoal.report.table import comparison_rows, stat_text
         from shoal.runs.directory import REPORT
         from shoal.study import demo as study
         from shoal.terminal import show_table, stdout
@@ -32,8 +32,7 @@ def demo(
     rows = []
     for scene in scenes:
         for row in comparison_rows(scene.runs):
-            first = scene.metric if scene.metric in COLUMNS else "final_accuracy"
-            cells = [stat_text(name, row.stat(name)) for name in (first, "bytes_up")]
+            cells = [stat_text(name, row.stat(name)) for name in (scene.judged_by, "bytes_up")]
             rows.append([scene.unlike, NAMES[row.label], *cells])
     show_table("Five ways in which clients differ", ["Unlike in", "Method", "Accuracy %", "Sent up"], rows)
     if picture is not None:

@@ -117,6 +117,11 @@ def size_of(shape: Any, dtype: str) -> int:
     return math.prod(shape)
 
 
+def packed_length(count: int, bits: int) -> int:
+    """How many bytes so many codes take."""
+    return -(-count * bits // 8)
+
+
 def some_bytes(data: Any, length: int) -> np.ndarray:
     """The bytes of a packet as an array, if they are so many."""
     if not isinstance(data, Tensor) or data.dtype != torch.uint8 or tuple(data.shape) != (length,):

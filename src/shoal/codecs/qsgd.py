@@ -24,6 +24,7 @@ from shoal.codecs.leaves import (
     each,
     numbers,
     opened,
+    packed_length,
     reshaped,
     size_of,
     some_bytes,
@@ -34,7 +35,6 @@ from shoal.core.codec import Codec, Packet
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
-from shoal.kernels.packing import pack_buckets, packed_length, unpack_buckets
 
 LEVEL_BITS = BITS[1:]  # one bit is the sign
 
@@ -50,6 +50,8 @@ class Levels(NamedTuple):
 
     def whole(self) -> Tensor:
         """The tensor that the levels stand for."""
+        from shoal.kernels.packing import unpack_buckets  # few runs need it
+
         if self.bits not in LEVEL_BITS[:-1] or type(self.bucket) is not int or self.bucket < 1:
             raise ValueError(f"there are no levels of {self.bits!r} bits in buckets of {self.bucket!r}")
         size = size_of(self.shape, self.dtype)
@@ -86,6 +88,8 @@ class Qsgd(Codec):
         memory: Any = None,
     ) -> tuple[Packet, Any]:
         """See `Codec`."""
+        from shoal.kernels.packing import pack_buckets
+
         bits = bits_of(self.bits, setting, LEVEL_BITS)
         if bits == WHOLE:
             return Packet(tree), memory

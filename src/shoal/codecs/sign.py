@@ -15,12 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.codecs.leaves import dtype_name, fed_back, numbers, opened, reshaped, size_of, some_bytes
+from shoal.codecs.leaves import (
+    dtype_name,
+    fed_back,
+    numbers,
+    opened,
+    packed_length,
+    reshaped,
+    size_of,
+    some_bytes,
+)
 from shoal.codecs.raw import Raw
 from shoal.core.codec import Codec, Direction, Packet
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
-from shoal.kernels.packing import packed_length
 
 _HEADER = 4  # bytes
 

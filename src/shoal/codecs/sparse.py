@@ -19,14 +19,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.codecs.leaves import dtype_name, fed_back, numbers, opened, size_of, some_bytes, words_of
+from shoal.codecs.leaves import (
+    dtype_name,
+    fed_back,
+    numbers,
+    opened,
+    packed_length,
+    size_of,
+    some_bytes,
+    words_of,
+)
 from shoal.codecs.raw import Raw
 from shoal.core.codec import Codec, Direction, Packet
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
 from shoal.kernels import philox
-from shoal.kernels.packing import largest, pack, packed_length, unpack
 
 
 class Chosen(NamedTuple):
@@ -92,12 +100,13 @@ class TopK(Codec):
         memory: Any = None,
     ) -> tuple[Packet, Any]:
         """See `Codec`."""
+        from shoal.kernels import packing  # few runs need it
 
         def choose(path: str, leaf: Tensor) -> Tensor | Chosen:
             size, count = leaf.numel(), _count(self.share, leaf.numel())
             if count * leaf.element_size() + _places_length(count, size) >= size * leaf.element_size():
                 return leaf
-            places = largest(numbers(leaf), count)
+            places = packing.largest(numbers(leaf), count)
             return Chosen(_taken(leaf, places), _written(places, size), tuple(leaf.shape), dtype_name(leaf))
 
         return fed_back(self, choose, tree, memory, self.feedback)
@@ -181,6 +190,8 @@ def _places_length(count: int, size: int) -> int:
 
 def _written(places: np.ndarray, size: int) -> Tensor:
     """The places in bits."""
+    from shoal.kernels.packing import pack
+
     data = np.empty(_places_length(len(places), size), np.uint8)
     if packed_length(size, 1) <= packed_length(len(places), _width(size)):
         marks = np.zeros(size, np.bool_)
@@ -193,6 +204,8 @@ def _written(places: np.ndarray, size: int) -> Tensor:
 
 def _found(written: Tensor, count: int, size: int) -> np.ndarray:
     """The inverse of `_written`; a packet may hold places that are none."""
+    from shoal.kernels.packing import unpack
+
     data = some_bytes(written, _places_length(count, size))
     if packed_length(size, 1) <= packed_length(count, _width(size)):
         places = np.flatnonzero(np.unpackbits(data, count=size))

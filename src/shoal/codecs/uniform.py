@@ -22,6 +22,7 @@ from shoal.codecs.leaves import (
     each,
     numbers,
     opened,
+    packed_length,
     reshaped,
     size_of,
     some_bytes,
@@ -30,7 +31,6 @@ from shoal.codecs.leaves import (
 from shoal.core.codec import Codec, Packet
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
-from shoal.kernels.packing import pack_affine, packed_length, unpack_affine
 
 BITS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32)
 WHOLE = 32  # bits that mean: as it is
@@ -49,6 +49,8 @@ class Codes(NamedTuple):
 
     def whole(self) -> Tensor:
         """The tensor that the codes stand for."""
+        from shoal.kernels.packing import unpack_affine  # few runs need it
+
         if self.bits not in BITS[:-1]:
             raise ValueError(f"there are no codes of {self.bits!r} bits")
         size = size_of(self.shape, self.dtype)
@@ -107,6 +109,8 @@ class UniformAffine(Codec):
 
 
 def _coded(x: np.ndarray, bits: int, length: int, random: bool, words: tuple[int, int]) -> Tensor:
+    from shoal.kernels.packing import pack_affine
+
     data = np.zeros(length, np.uint8)
     low, high = float(x.min()), float(x.max())  # nan if there is one
     if math.isfinite(low) and math.isfinite(high):

@@ -15,3 +15,8 @@ class DeclinedError(Exception):
 
 class PacketError(ValueError):
     """Bytes that were received are not a packet. The message says what is wrong with them."""
+
+
+def one_line(error: BaseException) -> str:
+    """What an error of another library says, short enough for a line."""
+    return f"{type(error).__name__}: {error}".split("\n")[0][:200]

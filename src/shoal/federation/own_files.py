@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -31,8 +31,10 @@ from shoal.data.sites import (
 )
 from shoal.data.sites.agreement import NumberScale
 from shoal.data.sites.image_folder import LABEL
-from shoal.data.sites.survey import ColumnSummary, Sums
+from shoal.data.sites.survey import VALUES, ColumnSummary, Kind, Sums
 from shoal.spec import Spec, TaskSpec
+
+_LARGEST_SUM = 1e75  # of squares of the largest numbers that a column may hold
 
 Options = Mapping[str, Any]
 FILES: dict[str, Callable[[Path, Options], SiteFile]] = {
@@ -95,16 +97,34 @@ def summary_tree(summary: SiteSummary) -> Tree:
 
 
 def read_summary(tree: Tree, site: str) -> SiteSummary:
-    """The inverse of `summary_tree`; raises an error of any kind for another tree."""
-    columns = {
-        str(name): ColumnSummary(
-            told["kind"], told["sums"] and Sums(**_arrays(told["sums"])), tuple(map(str, told["texts"]))
-        )
-        for name, told in tree["columns"].items()
-    }
+    """The inverse of `summary_tree`; raises an error of any kind for another tree.
+
+    What it returns fits together in itself, so that no site can end the server, or make all features NaN.
+    """
     shape = None if tree["shape"] is None else tuple(map(int, tree["shape"]))
-    labels = tuple(map(str, tree["labels"]))
-    return SiteSummary(site, site, columns, shape, labels, int(tree["train"]), int(tree["test"]))
+    columns = {str(name): _read_column(told, shape) for name, told in tree["columns"].items()}
+    if shape is not None and set(columns) != {VALUES}:
+        raise ValueError("a summary of arrays has one column")
+    labels, train, test = tuple(map(str, tree["labels"])), int(tree["train"]), int(tree["test"])
+    if min(train, test, *(shape or ())) < 0:
+        raise ValueError("a number of samples is negative")
+    return SiteSummary(site, site, columns, shape, labels, train, test)
+
+
+def _read_column(told: Mapping[str, Any], shape: tuple[int, ...] | None) -> ColumnSummary:
+    kind, texts = told["kind"], tuple(map(str, told["texts"]))
+    sums = None if told["sums"] is None else Sums(**_arrays(told["sums"]))
+    if kind not in get_args(Kind) or (kind == "text") != bool(texts):
+        raise ValueError(f"a column of the kind {kind!r} has {len(texts)} texts")
+    if sums is not None:
+        for values in (sums.count, sums.total, sums.squares):
+            if values.shape != (shape or ()) or not (abs(values) < _LARGEST_SUM).all():
+                raise ValueError("sums of a column are not finite numbers of the shape of a sample")
+        if (sums.count < 0).any() or (sums.squares < 0).any():
+            raise ValueError("sums of a column are negative")
+    elif kind == "number" and shape is None:
+        raise ValueError("a column of numbers has no sums")
+    return ColumnSummary(kind, sums, texts)
 
 
 def agreement_tree(agreed: Agreement) -> Tree:
@@ -125,4 +145,4 @@ def _tensors(table: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
 
 
 def _arrays(table: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    return {name: value.numpy() for name, value in table.items()}
+    return {name: value.numpy().astype(np.float64) for name, value in table.items()}

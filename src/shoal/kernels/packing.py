@@ -65,11 +65,6 @@ def _take(data: np.ndarray, at: Index, bits: Index, codes: np.ndarray, count: In
     return at
 
 
-def packed_length(count: int, bits: int) -> int:
-    """How many bytes so many codes take."""
-    return -(-count * bits // 8)
-
-
 @inner
 def _check(count: Index, bits: Index, length: Index) -> None:
     if not 1 <= bits <= MOST_BITS or (count * bits + 7) // 8 != length:

@@ -16,7 +16,6 @@ from shoal.core.flat import flat, in_one_vector
 from shoal.core.key import Key
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
-from shoal.kernels import generator as kernels
 from shoal.terms.generated import one_hot
 
 
@@ -69,6 +68,8 @@ def taught(
     noise [steps, n, numbers], y [steps, n]; heads are the clients' last layers, [clients, classes, width]
     and [clients, classes].
     """
+    from shoal.kernels import generator as kernels  # few runs need it
+
     params, *moments = (in_one_vector(values) for values in (generator.params, adam.first, adam.second))
     vectors = [values.vector.cpu().clone() for values in (params, *moments)]
     running = [generator.buffers[name].cpu().clone() for name in ("bn.mean", "bn.var")]

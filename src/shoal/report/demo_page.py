@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from shoal.report.canvas import COLOURS, INK, MUTED, STYLE, WIDTH
 from shoal.report.charts import metric_chart
-from shoal.report.page_parts import Card, PageTable, TableCell, card, document
+from shoal.report.page_parts import Card, PageTable, TableCell, Tile, card, document
 from shoal.report.runs import RunView
 from shoal.report.series import METRIC_AXES, Against, metric_curves
 from shoal.report.table import COLUMNS, byte_unit, comparison_rows, human_seconds, second_unit, stat_text
@@ -37,6 +37,11 @@ class DemoScene(NamedTuple):
     against: Against
     columns: Sequence[str]
 
+    @property
+    def judged_by(self) -> str:
+        """The column of tables with the final value of the metric."""
+        return self.metric if self.metric in COLUMNS else "final_accuracy"
+
 
 class SceneSection(NamedTuple):
     """A scene as the template shows it."""
@@ -59,9 +64,31 @@ def demo_page(scenes: Sequence[DemoScene]) -> str:
         "Seeds": ", ".join(seeds),
         "Time of all runs, one after another": human_seconds(seconds),
     }
-    sections = [_section(scene) for scene in scenes]
     return document(
-        "demo.html", "Five ways in which clients differ", "Shoal at work", facts, None, scenes=sections
+        "demo.html",
+        "Five ways in which clients differ",
+        "Shoal at work",
+        facts,
+        None,
+        tiles=[_tile(scene) for scene in scenes],
+        scenes=[_section(scene) for scene in scenes],
+    )
+
+
+_COST = {"rounds": ("", ""), "bytes": ("bytes_up", "upload"), "virtual_seconds": ("virtual_seconds", "time")}
+
+
+def _tile(scene: DemoScene) -> Tile:
+    """The system's result beside FedAvg's, and what it took if that is what the scene is about."""
+    plain, ours = comparison_rows(scene.runs)
+    result, other = ours.stat(scene.judged_by), plain.stat(scene.judged_by)
+    cost, of_what = _COST.get(scene.against, ("", ""))
+    took, usual = (row.stat(cost) if cost else None for row in (ours, plain))
+    less = f", {100 * took.mean / usual.mean:.0f} % of its {of_what}" if took and usual and usual.mean else ""
+    return Tile(
+        f"{scene.unlike}: {NAMES[scene.system]}",
+        f"{100 * result.mean:.1f} %" if result else "",
+        f"FedAvg {100 * other.mean:.1f} %{less}" if other else "",
     )
 
 
@@ -77,7 +104,7 @@ def _section(scene: DemoScene) -> SceneSection:
         for place, row in enumerate(rows)
     ]
     figure = metric_chart(_named(scene.runs), scene.metric, scene.against, WIDTH)
-    chart = None if figure is None else card(figure, f"{scene.unlike}: {METRIC_AXES[scene.metric].title}")
+    chart = None if figure is None else card(figure, METRIC_AXES[scene.metric].title)
     return SceneSection(scene.unlike, scene.title, scene.story, PageTable(head, lines), chart)
 
 

@@ -152,7 +152,7 @@ def play(
 ) -> Result:
     """Run the rounds that are missing, and conclude the run."""
     spec, saved = setup.spec, progress.accepted
-    pace, evaluating = _Pace(spec.checkpoint), 0.0
+    pace, evaluating = Pace(spec.checkpoint), 0.0
     while not _over(spec, records):
         started = time.perf_counter()
         progress, record = _round(spec, setup, progress, records)
@@ -172,7 +172,7 @@ def play(
     )
 
 
-class _Pace:
+class Pace:
     """Decides when to save a checkpoint: every so many rounds, but without taking much of a run's time."""
 
     def __init__(self, wanted: Checkpoint) -> None:

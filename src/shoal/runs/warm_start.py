@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from shoal.core.errors import SpecError
+from shoal.core.errors import SpecError, one_line
 
 
 def warm(build: Callable[[], nn.Module], path: Path) -> nn.Module:
@@ -45,8 +45,7 @@ def _read(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the file may be anything
-        reason = f"{type(error).__name__}: {error}".split("\n")[0][:200]
-        raise SpecError(f"task.init = {str(path)!r} cannot be read as weights ({reason})") from None
+        raise SpecError(f"task.init = {str(path)!r} cannot be read as weights ({one_line(error)})") from None
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise SpecError(f"task.init = {str(path)!r} must hold a state_dict: names and tensors")
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.core.errors import SpecError
+from shoal.core.errors import SpecError, one_line
 from shoal.data.sites.piece import PIECE, SiteFile, SitePiece
 
 _NUMBERS = 2**20  # of x that are in memory at a time
@@ -35,8 +35,10 @@ class ArrayFile(SiteFile):
                             f"{self.path} has no array {name!r}; it has {', '.join(sorted(names)) or 'none'}"
                         )
                 arrays = {name: self._array(archive, f"{name}.npy") for name in wanted}
-        except (OSError, zipfile.BadZipFile, ValueError) as error:
-            raise SpecError(f"{self.path} cannot be read as .npz: {error}") from None
+        except SpecError:
+            raise
+        except Exception as error:  # the file may be anything
+            raise SpecError(f"{self.path} cannot be read as .npz: {one_line(error)}") from None
         count = len(arrays["x"])
         for name in wanted[1:]:
             if arrays[name].shape != (count,):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ class CsvFile(SiteFile):
                 f"{self.path} is not UTF-8: byte {error.object[error.start]:#04x} cannot be read; "
                 "save it as UTF-8"
             ) from None
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise SpecError(f"{self.path} cannot be read: {error}") from None
 
     def _opened(self) -> IO[str]:

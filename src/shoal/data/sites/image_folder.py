@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from shoal.core.errors import SpecError
+from shoal.core.errors import SpecError, one_line
 from shoal.data.sites.piece import SiteFile, SitePiece
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-_TOGETHER = 256  # images in memory at a time
+_TOGETHER = 256  # images in memory at a time, if they are small
+_NUMBERS = 2**24  # of images in memory at a time
 LABEL = "folder"  # the name of the label column
 
 
@@ -38,32 +41,31 @@ class ImageFolder(SiteFile):
                 f"{self.path} holds no folders with images ({', '.join(ENDINGS[:3])}, ...); "
                 "it needs one folder for each class"
             )
-        shape: tuple[int, ...] | None = None
-        for first in range(0, len(found), _TOGETHER):
-            some = found[first : first + _TOGETHER]
-            arrays = []
-            for _, image in some:
-                pixels = self._pixels(image)
-                shape = shape or pixels.shape
-                if pixels.shape != shape:
-                    raise SpecError(
-                        f"{image} is {pixels.shape[2]} x {pixels.shape[1]} pixels, but {found[0][1]} is "
-                        f"{shape[2]} x {shape[1]}; set task.size = {min(shape[1:])}"
-                    )
-                arrays.append(pixels)
+        shape = self._pixels(found[0][1]).shape
+        together = max(1, min(_TOGETHER, _NUMBERS // max(1, math.prod(shape))))
+        for first in range(0, len(found), together):
+            some = found[first : first + together]
+            arrays = [self._pixels(image, shape, found[0][1]) for _, image in some]
             places = [str(image.relative_to(self.path)) for _, image in some]
             yield SitePiece(self.path, places, {LABEL: [name for name, _ in some]}, np.stack(arrays))
 
-    def _pixels(self, path: Path) -> np.ndarray:
-        """[channels, height, width] float32."""
-        from PIL import Image, UnidentifiedImageError
+    def _pixels(self, path: Path, shape: tuple[int, ...] = (), like: Path | None = None) -> np.ndarray:
+        """[channels, height, width] float32; `shape` is that of the image `like`."""
+        from PIL import Image
 
         try:
-            with Image.open(path) as image:
+            with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
+                if shape and not self.size and image.size != shape[:0:-1]:  # before anything is unpacked
+                    raise SpecError(
+                        f"{path} is {image.width} x {image.height} pixels, but {like} is "
+                        f"{shape[2]} x {shape[1]}; set task.size = {min(shape[1:])}"
+                    )
                 shown = image.convert("L" if self.grey else "RGB")
                 if self.size:
                     shown = shown.resize((self.size, self.size), Image.Resampling.BILINEAR)
                 pixels = np.asarray(shown, np.float32) / 255
-        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise SpecError(f"{path} cannot be read as an image: {error}") from None
+        except SpecError:
+            raise
+        except Exception as error:  # the file may be anything
+            raise SpecError(f"{path} cannot be read as an image: {one_line(error)}") from None
         return pixels[None] if self.grey else np.ascontiguousarray(pixels.transpose(2, 0, 1))
