@@ -188,7 +188,8 @@ def join(run: str, invitation: SiteInvitation, number: int, source: str, folder:
     if spec.privacy is not None and source != "spec":
         side = replace(side, privacy=OwnNoise(spec.privacy, _secret(folder)))
     evaluates = source != "spec" and spec.evaluate.clients > 0
-    return Joined(run, replace(side, forgiving=True), expected, samples, evaluates)
+    side = replace(side, forgiving=source == "spec")  # what an error says at a real site may show data
+    return Joined(run, side, expected, samples, evaluates)
 
 
 def sent_model(side: ClientSide, packet: Packet) -> Weights | None:
