@@ -40,6 +40,7 @@ def test_a_ray_cluster_of_two_nodes_gives_the_same_bits_though_one_is_killed(tmp
     assert len(found) == len(tables), done.stderr[-3000:]
     for plan, seen in zip(tables, found, strict=True):
         local = shoal.run(from_table({k: v for k, v in plan.items() if k != "kill_at"}))
+        assert seen["killed"], plan["method"]
         assert seen["sha"] == local.weights_sha256, plan["method"]
         assert seen["memory"] == local.memory_sha256, plan["method"]
 
