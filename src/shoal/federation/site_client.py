@@ -80,7 +80,8 @@ class SiteClient:
             return self._written(job, reason=str(error)), b""
         except Exception as error:
             self._say("".join(traceback.format_exception(error)))  # stays here: it may show data
-            return self._written(job, reason=f"{type(error).__name__} at the site; its log says more"), b""
+            kind = type(error.__cause__ or error).__name__
+            return self._written(job, reason=f"{kind} at the site; its log says more"), b""
 
     def _written(self, job: SiteJob, **fields: Any) -> bytes:
         return write_answer(Answer(self._number, job.round, job.leg, **fields))
