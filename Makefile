@@ -22,7 +22,7 @@ test-federation: .venv-federation/ready
 federation: .venv-federation/ready
 	$(FEDERATION)/bin/python examples/federation/hospitals.py --out runs/federation
 
-# 200 rounds in which sites and the server are killed; takes some hours
+# 200 rounds in which sites and the server are killed
 soak: .venv-federation/ready
 	$(FEDERATION)/bin/python examples/federation/soak.py --out runs/soak
 

@@ -1,6 +1,8 @@
 """Draw the screen of a server from its status file.
 
-    python docs/pictures/server_screen.py keys/server/state/status.json docs/pictures/server.png "scaffold, 4 sites"
+    python docs/pictures/server_screen.py keys/server/state/status.json docs/pictures/server.png "scaffold, 4 sites" 34
+
+The last number are the seconds since the server's start, which the file does not have.
 """
 
 import io
@@ -18,10 +20,10 @@ COLOURS = {"ready": "#6cc070", "refused": "#e06c6c", "joining": "#d8b455"}
 WIDTH, SIZE, MARGIN, HEAD = 104, 16, 18, 2
 
 
-def main(status, out, title):
+def main(status, out, title, seconds):
     found = json.loads(Path(status).read_text())
     console = Console(width=WIDTH, file=io.StringIO(), record=True, color_system=None)
-    console.print(table_of(title, found, found["round"] * 17.0))
+    console.print(table_of(title, found, float(seconds)))
     lines = console.export_text().rstrip().splitlines()
     font = ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSansMono.ttf"), SIZE)
     wide, high = font.getlength("x"), SIZE + 4

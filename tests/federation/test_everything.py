@@ -4,34 +4,24 @@ import json
 import os
 import re
 import signal
-import socket
+import struct
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from federation.environment import PYTHON, environment, processes_of, ran, shoal_command, there
+from federation.environment import PYTHON, environment, processes_of, shoal_command, there
 from federation.test_sites import METHODS, own_table, rounds, summary, table, write_table
+from federation.wiretap import recorded
+from safetensors.torch import load_file
 
 import shoal
+from shoal.engines.flower import free_port
 from shoal.spec import dump_spec, from_table
 
 pytestmark = [pytest.mark.federation, there]
 PATIENCE = 900.0  # seconds, for a machine with better things to do
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_three_sites_give_the_bits_of_one_machine(name, tmp_path):
-    spec = from_table(table(name))
-    (tmp_path / "spec.toml").write_text(dump_spec(spec))
-    found = ran(
-        tmp_path, tmp_path / "spec.toml", "--engine", "flower", "--out", tmp_path / "o", timeout=PATIENCE
-    )
-    local = shoal.run(spec)
-    assert found["weights_sha256"] == local.weights_sha256
-    assert (found["bytes_up"], found["bytes_down"]) == (local.bytes_up, local.bytes_down)
-    assert processes_of(tmp_path) == []
 
 
 def test_a_ray_cluster_of_two_nodes_gives_the_same_bits_though_one_is_killed(tmp_path):
@@ -50,6 +40,7 @@ def test_a_ray_cluster_of_two_nodes_gives_the_same_bits_though_one_is_killed(tmp
     assert len(found) == len(tables), done.stderr[-3000:]
     for plan, seen in zip(tables, found, strict=True):
         local = shoal.run(from_table({k: v for k, v in plan.items() if k != "kill_at"}))
+        assert seen["killed"], plan["method"]
         assert seen["sha"] == local.weights_sha256, plan["method"]
         assert seen["memory"] == local.memory_sha256, plan["method"]
 
@@ -62,21 +53,18 @@ class Hand:
 
     def __init__(self, folder: Path, stack: ExitStack, **more) -> None:
         self.folder, self._stack = folder, stack
-        self.spec = from_table(own_table(**more))
-        (folder / "spec.toml").write_text(dump_spec(self.spec))
+        (folder / "spec.toml").write_text(dump_spec(from_table(own_table(**more))))
         names = "a,b,c,unknown"
         assert shoal_command(folder, "keys", folder / "keys", "--sites", names).returncode == 0
         listed = folder / "keys" / "server" / "sites.toml"
         blocks = listed.read_text().split("[[site]]")
         listed.write_text("[[site]]".join(block for block in blocks if "unknown" not in block))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
 
-    def start(self, log, *arguments) -> subprocess.Popen:
+    def start(self, log, *arguments, program=(PYTHON, "-m", "shoal")) -> subprocess.Popen:
         with (self.folder / log).open("ab") as file:
             process = subprocess.Popen(
-                [PYTHON, "-m", "shoal", *map(str, arguments)],
+                [*program, *map(str, arguments)],
                 env=environment(self.folder),
                 cwd=self.folder,
                 stdout=file,
@@ -85,16 +73,16 @@ class Hand:
         self._stack.callback(end, process)
         return process
 
-    def server(self, *more) -> subprocess.Popen:
-        where = ("--dir", self.folder / "keys", "--out", self.folder / "run")
+    def server(self, *more, spec="spec.toml", out="run") -> subprocess.Popen:
+        where = ("--dir", self.folder / "keys", "--out", self.folder / out)
         return self.start(
-            "server.log", "server", "spec.toml", *where, "--host", "127.0.0.1", "--port", self.port, *more
+            "server.log", "server", spec, *where, "--host", "127.0.0.1", "--port", self.port, *more
         )
 
-    def client(self, name, *more, place=None) -> subprocess.Popen:
+    def client(self, name, *more, place=None, data=None, port=None) -> subprocess.Popen:
         place = place or self.folder / "keys" / "sites" / name
-        data = write_table(self.folder / f"{name}.csv", 40 + 8 * "abc".find(name[0]))
-        address = f"127.0.0.1:{self.port}"
+        data = data or write_table(self.folder / f"{name}.csv", 40 + 8 * "abc".find(name[0]))
+        address = f"127.0.0.1:{port or self.port}"
         return self.start(f"{name}.log", "client", "--server", address, "--dir", place, "--data", data, *more)
 
     def said(self, log, text, patience=PATIENCE) -> str:
@@ -127,6 +115,27 @@ def by_hand(folder, **more):
     assert processes_of(folder) == []
 
 
+@pytest.fixture(scope="module")
+def three_sites(tmp_path_factory):
+    """Sites that hold the shares of a spec's partition, and serve one run after another."""
+    with by_hand(tmp_path_factory.mktemp("federation")) as hand:
+        for name in "abc":
+            hand.client(name, data="spec")
+        yield hand
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_three_sites_give_the_bits_of_one_machine(name, three_sites):
+    spec = from_table(table(name))
+    (three_sites.folder / f"{name}.toml").write_text(dump_spec(spec))
+    server = three_sites.server("--simulated", spec=f"{name}.toml", out=f"{name}/run")
+    assert server.wait(PATIENCE) == 0
+    found, local = summary(three_sites.folder / name), shoal.run(spec)
+    assert found["weights_sha256"] == local.weights_sha256
+    assert (found["bytes_up"], found["bytes_down"]) == (local.bytes_up, local.bytes_down)
+    assert found["rejected"] == 0
+
+
 def test_who_has_no_right_key_is_refused_and_logged(tmp_path):
     with by_hand(tmp_path, rounds=1, evaluate={"every": 0, "clients": 0}) as hand:
         server = hand.server()
@@ -136,13 +145,18 @@ def test_who_has_no_right_key_is_refused_and_logged(tmp_path):
         without.mkdir()
         for name in ("ca.crt", "site.toml"):
             (without / name).write_bytes((tmp_path / "keys" / "sites" / "a" / name).read_bytes())
-        hand.client("nokey", "--insecure", place=without)  # no key, in plaintext
+        hand.client("nokey", "--insecure", place=without)  # in plaintext
+        address, authority = f"127.0.0.1:{hand.port}", without / "ca.crt"  # no key, but TLS
+        node = Path(PYTHON).with_name("flower-supernode")
+        options = ("--superlink", address, "--root-certificates", authority, "--port", free_port())
+        hand.start("bare.log", *options, program=[node])
         other = tmp_path / "keys" / "sites" / "b" / "site.toml"
         right = other.read_text()
         other.write_text((tmp_path / "keys" / "sites" / "a" / "site.toml").read_text())
         liar = hand.client("b")  # says that it is a
         hand.said("server.log", r"b: refused: it says that it is site 0, but its key is that of b")
-        hand.said("keys/server/state/gateway.log", "refused /v1/fleet/.*: its key is not on the list")
+        hand.said("keys/server/state/gateway.log", "refused /v1/fleet/activate-node .* not on the list")
+        hand.said("keys/server/state/gateway.log", "refused /v1/fleet/register-node .* not on the list")
         hand.said("keys/server/state/gateway.log", "refused a connection: no TLS")
         hand.said("unknown.log", "trying again")
         end(liar)
@@ -151,6 +165,39 @@ def test_who_has_no_right_key_is_refused_and_logged(tmp_path):
             hand.client(name)
         assert server.wait(PATIENCE) == 0
     assert sorted(rounds(tmp_path)[0]["cohort"]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_who_listens_on_the_way_can_read_nothing(secure, tmp_path):
+    how = () if secure else ("--insecure",)
+    with by_hand(tmp_path, name="scaffold", rounds=1, evaluate={"every": 0}) as hand:
+        server = hand.server(*how)
+        with recorded(hand.port) as (port, heard):
+            for name in "abc":
+                hand.client(name, *how, port=port)
+            assert server.wait(PATIENCE) == 0
+    model = load_file(tmp_path / "run" / "model.safetensors")  # it went to the sites to be evaluated
+    parameters = [tensor.numpy().tobytes() for tensor in model.values()]
+    assert sum(map(len, heard)) > 10_000
+    for known in (b"scaffold", b"diagnosis", *parameters):
+        assert any(known in stream for stream in heard) != secure
+
+
+def test_the_server_s_files_hold_no_site_s_data(tmp_path):
+    with by_hand(tmp_path, name="scaffold", rounds=1) as hand:
+        server = hand.server()
+        for name in "abc":
+            hand.client(name)
+        assert server.wait(PATIENCE) == 0
+    lines = {line for name in "abc" for line in (tmp_path / f"{name}.csv").read_text().split()[1:]}
+    values = [[float(text) for text in line.split(",")[:-1]] for line in lines]
+    rows = [struct.pack(f"<{len(row)}f", *row) for row in values] + [line.encode() for line in lines]
+    files = [path for place in ("keys/server", "run") for path in (tmp_path / place).rglob("*")]
+    assert {"superlink.db", "summary.json"} <= {path.name for path in files}
+    for path in files:
+        if path.is_file():
+            data = path.read_bytes()
+            assert not any(row in data for row in rows), path
 
 
 def test_strangers_reach_only_what_sites_need(tmp_path):

@@ -10,11 +10,12 @@ from federation.sites_in_memory import MemoryPost, federated, sites
 
 import shoal
 from shoal.core.serialization import from_bytes
+from shoal.data.client_data import Simulated
 from shoal.data.own import csv as simulated_csv
 from shoal.federation.explain import explained
 from shoal.federation.letters import Answer, read_job, write_answer
 from shoal.federation.own_files import load_own, own_source, read_agreement
-from shoal.federation.site_client import SiteInvitation, join
+from shoal.federation.site_client import SiteClient, SiteInvitation, join
 from shoal.federation.site_data import expected_of
 from shoal.spec import from_table
 
@@ -301,3 +302,37 @@ def test_explain_names_all_that_leaves_a_site(tmp_path, tables):
     sent = next(line.size for line in lines if line.what == "one packet, in all")
     assert sent == f"{rounds(tmp_path / 'f')[0]['bytes_up'] // 3:,} bytes"
     assert [read_job(letter.job).verb for letter in post.letters[::3]] == ["describe", "update", "evaluate"]
+
+
+def test_no_round_is_used_up_while_all_sites_are_away(tmp_path, tables):
+    post = MemoryPost(sites(tmp_path, tables))
+    looks = []
+
+    def nodes():
+        looks.append(len(rounds(tmp_path)) if (tmp_path / "run" / "rounds.jsonl").exists() else 0)
+        away = looks[-1] == 1 and looks.count(1) < 3  # after the first round, for three looks
+        return [] if away else list(post.clients)
+
+    post.nodes = nodes
+    federated(from_table(own_table(rounds=2, evaluate={"every": 0, "clients": 0})), tmp_path, tables, post)
+    assert [record["cohort"] for record in rounds(tmp_path)] == [[2, 1, 0]] * 2
+    assert looks.count(1) >= 3
+
+
+def test_what_an_error_at_a_site_says_stays_there(tmp_path, tables, monkeypatch):
+    spec = from_table(own_table(rounds=1, evaluate={"every": 0, "clients": 0}))
+    said = []
+    clients = sites(tmp_path, tables)
+    clients[101] = SiteClient(1, tables[1], tmp_path / "site1", said.append)
+    train = Simulated.train
+
+    def fails(self, client, *arguments, **options):
+        if client == 1:
+            raise ValueError("the patient John")
+        return train(self, client, *arguments, **options)
+
+    monkeypatch.setattr(Simulated, "train", fails)
+    federated(spec, tmp_path, tables, MemoryPost(clients))
+    (refused,) = rounds(tmp_path)[0]["rejected"]
+    assert refused == {"client": 1, "reason": "ValueError at the site; its log says more"}
+    assert "the patient John" in said[-1]

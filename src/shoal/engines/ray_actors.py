@@ -231,7 +231,8 @@ def connect(address: str, count: int) -> tuple[Any, bool]:
         if address:
             ray.init(address=address, **quiet)
         else:
-            ray.init(num_cpus=count or None, include_dashboard=False, **quiet)
+            # "local": not a cluster that somebody else has on this machine
+            ray.init(address="local", num_cpus=count or None, include_dashboard=False, **quiet)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n")[0]
         raise SpecError(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from shoal.core.errors import SpecError
 from shoal.engines.flower import free_port
 from shoal.federation.processes import end, environment_of, launch
+from shoal.federation.warm_app import start_warm_app
 
 LONGEST = 70  # letters of the folder for temporary files: the path of a socket has 107 at most
 SOON, LATER = 2.0, 30.0  # seconds until an ended node is started again: at first, and at most
@@ -56,14 +57,16 @@ class Node:
     say: Callable[[str], None]
     insecure: bool = False
     _process: subprocess.Popen[bytes] | None = None
+    _app: subprocess.Popen[bytes] | None = None
     _over: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, path: str) -> None:
+    def run(self, path: Path) -> None:
         """Keep the node running; the relay finds this process at the socket `path`."""
-        pause = SOON
+        pause, environment = SOON, environment_of(self.folder / "flower")
+        self._app, environment = start_warm_app(path.parent, environment, self.log)
         while not self._over.is_set():
             began = time.monotonic()
-            self._process = launch(self._command(path), environment_of(self.folder / "flower"), self.log)
+            self._process = launch(self._command(path), environment, self.log)
             code = self._process.wait()
             if self._over.is_set():
                 return
@@ -78,7 +81,7 @@ class Node:
         """Where the node writes what it does."""
         return self.folder / "node.log"
 
-    def _command(self, path: str) -> list[str]:
+    def _command(self, path: Path) -> list[str]:
         command = ["flower-supernode", "--superlink", self.server, "--node-config", f'socket="{path}"']
         command += ["--port", str(free_port())]
         if self.insecure:
@@ -89,8 +92,9 @@ class Node:
     def close(self) -> None:
         """End the node."""
         self._over.set()
-        if self._process is not None:
-            end(self._process)
+        for process in (self._process, self._app):
+            if process is not None:
+                end(process)
 
 
 def listen(answer: Callable[[bytes, bytes], tuple[bytes, bytes]], server: socket.socket) -> None:
@@ -126,10 +130,10 @@ def take_part(node: Node, answer: Callable[[bytes, bytes], tuple[bytes, bytes]])
     """Answer a server's jobs until the process is ended."""
     short = len(tempfile.gettempdir()) < LONGEST
     place = Path(tempfile.mkdtemp(prefix="shoal-", dir=None if short else "/tmp"))
-    path = str(place / "site.sock")
+    path = place / "site.sock"
     try:
         with socket.socket(socket.AF_UNIX) as server:
-            server.bind(path)
+            server.bind(str(path))
             server.listen()
             listener = threading.Thread(target=listen, args=(answer, server), daemon=True)
             listener.start()

@@ -12,8 +12,11 @@ from typing import Any
 from shoal.core.key import Key
 from shoal.federation.letters import DESCRIBE, Answer, Letter, Post, SiteJob, read_answer, write_job
 
-POLL = 0.05  # seconds between two looks for answers; grows up to the next
+POLL = (
+    0.2  # seconds between two looks for answers, each of which Flower has to work for; grows up to the next
+)
 SLOW_POLL = 0.5
+WAITING = "waiting for sites"
 DESCRIPTION = 300.0  # seconds that a site has to describe itself: it may have to load and compile
 
 
@@ -75,16 +78,17 @@ class Roster:
             return None
         return self.sites[number]
 
-    def wait(self, seconds: float, least: int, wanted: Sequence[int]) -> None:
-        """Wait until the wanted sites are ready; after that time, until at least so many are."""
-        began = time.monotonic()
+    def wait(self, seconds: float, least: int, wanted: Sequence[int]) -> tuple[int, ...]:
+        """Those that are ready: all wanted ones, or after that time at least so many."""
+        began, phase = time.monotonic(), self.status.get("phase")
         while True:
             ready = self.refresh()
             refused = [site.id for site in self.sites.values() if site.state == "refused"]
-            if {*ready, *refused} >= set(wanted) and len(ready) >= least:
-                return
-            if time.monotonic() - began > seconds and len(ready) >= least:
-                return
+            all_there = {*ready, *refused} >= set(wanted)
+            if len(ready) >= least and (all_there or time.monotonic() - began > seconds):
+                self.status["phase"] = phase
+                return ready
+            self.status["phase"] = WAITING
             time.sleep(SLOW_POLL)
 
     def _describe(self, nodes: Sequence[int]) -> None:

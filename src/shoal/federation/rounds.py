@@ -22,7 +22,7 @@ from shoal.federation.agreement import settled
 from shoal.federation.exchange import SiteExchange
 from shoal.federation.letters import Post
 from shoal.federation.own_files import asks_agreement
-from shoal.federation.roster import Roster, SiteState
+from shoal.federation.roster import WAITING, Roster, SiteState
 from shoal.federation.site_client import SiteInvitation, invitation_packet, run_name
 from shoal.federation.site_data import Expected, expected_of
 from shoal.loop import start
@@ -98,7 +98,7 @@ def run_rounds(
         text = dump_spec(spec)
         sites = {number: SiteState(site, number) for site, number in plan.sites}
         roster = Roster(post, run_name(text, _token(directory)), b"", sites, plan.nodes, status, log=log)
-        roster.status = {"phase": "waiting for sites", "round": 0, "rounds": spec.rounds, "last": None}
+        roster.status = {"phase": WAITING, "round": 0, "rounds": spec.rounds, "last": None}
         saved = directory.load_checkpoint()
         roster.status["round"] = roster.round = len(saved.records)
         key = spec.seeds.key("order", spec.seed)
@@ -159,17 +159,20 @@ def _real(spec: Spec, expected: Expected, roster: Roster) -> Setup:
     asks = as_method(spec.method).asks_report or spec.selector.asks_report
     fleet = fleet_of(spec, task, shards) if asks else None
     elsewhere = Elsewhere(lambda side, store: way, keeps_memories=True)
-    engine = LocalEngine(side, shards, "serial", 1, _Timetable(roster), fleet, elsewhere)
+    engine = LocalEngine(side, shards, "serial", 1, _Timetable(roster, faults.min_replies), fleet, elsewhere)
     federation = server_side(spec, task, engine, len(roster.sites))
     spec.selector.check(len(roster.sites))
     return Setup(spec, replace(federation, deadline=ALWAYS), None, shards, side)
 
 
 class _Timetable:
-    """The sites that are there in each round; a round asks several times and always gets the same."""
+    """The sites that are there in each round; a round asks several times and always gets the same.
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
+    A round whose replies could not count is not begun: while all sites are away, no round is used up.
+    """
+
+    def __init__(self, roster: Roster, least: int) -> None:
+        self._roster, self._least = roster, least
         self._rounds: dict[int, tuple[int, ...]] = {}
 
     def __call__(self, round: int) -> tuple[int, ...]:
@@ -177,5 +180,5 @@ class _Timetable:
             if self._rounds and round < max(self._rounds):  # before this server was started
                 return self._rounds[min(self._rounds)]
             self._roster.round = round
-            self._rounds[round] = self._roster.refresh()
+            self._rounds[round] = self._roster.wait(0.0, self._least, ())
         return self._rounds[round]

@@ -19,13 +19,8 @@ from shoal.federation.keys import Site
 from shoal.federation.processes import ask, end, environment_of, launch, wait_for_port
 
 APP = Path(__file__).parent / "app"
-PLAN, STATUS, FAILED, NODES, LAST_RUN = (
-    "plan.json",
-    "status.json",
-    "failed.txt",
-    "nodes.json",
-    "last_run.json",
-)
+PLAN, STATUS, FAILED, NODES = "plan.json", "status.json", "failed.txt", "nodes.json"
+LAST_RUN, BELL = "last_run.json", "bell"
 TRIES = 3  # starts of the loop without a finished round between them
 
 
@@ -70,7 +65,16 @@ class Server:
 
     def _start_gateway(self) -> None:
         secure = [] if self.keys is None else [self._key(n) for n in ("ca.crt", "server.crt", "server.key")]
-        arguments = ["-m", "shoal.federation.gateway", self.host, str(self.port), str(self._inner), *secure]
+        bell = str(self.folder / BELL)
+        arguments = [
+            "-m",
+            "shoal.federation.gateway",
+            self.host,
+            str(self.port),
+            str(self._inner),
+            bell,
+            *secure,
+        ]
         log = self.folder / "gateway.log"
         self._gateway = launch([Path(sys.executable).name, *arguments], self._environment, log)
         wait_for_port(self.port, self._gateway, log)

@@ -15,14 +15,14 @@ from shoal.federation.letters import Letter, Returned
 from shoal.federation.rounds import ServerPlan, run_rounds
 
 TTL = 7 * 86400.0  # seconds that a message may take
-PLAN, STATUS, LOG, FAILED = "plan.json", "status.json", "server.log", "failed.txt"
+PLAN, STATUS, LOG, FAILED, BELL = "plan.json", "status.json", "server.log", "failed.txt", "bell"
 
 
 class GridPost:
-    """Carries letters over Flower's grid."""
+    """Carries letters over Flower's grid, and rings the bell for the nodes that wait at the gateway."""
 
-    def __init__(self, grid: Any) -> None:
-        self._grid = grid
+    def __init__(self, grid: Any, bell: Path) -> None:
+        self._grid, self._bell = grid, bell
 
     def nodes(self) -> Sequence[int]:
         """See `Post`."""
@@ -37,6 +37,7 @@ class GridPost:
             record = ConfigRecord({"job": letter.job, "packet": letter.packet})
             message = Message(RecordDict({"shoal": record}), letter.node, "query.shoal", ttl=TTL)
             numbers += list(self._grid.push_messages([message])) or [None]
+        self._bell.touch()
         return numbers
 
     def receive(self, numbers: Sequence[str]) -> Sequence[Returned]:
@@ -69,7 +70,7 @@ def serve(grid: Any, folder: str) -> None:
             table = json.loads((place / PLAN).read_text(encoding="utf-8"))
             nodes = table["nodes"] and {int(node): number for node, number in table["nodes"].items()}
             plan = ServerPlan(**{**table, "nodes": nodes})
-            run_rounds(GridPost(grid), plan, place / STATUS, say)
+            run_rounds(GridPost(grid, place / BELL), plan, place / STATUS, say)
         except BaseException as error:
             say("".join(traceback.format_exception(error)))
             lines = str(error).split("\n\n")[0]

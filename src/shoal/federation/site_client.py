@@ -80,7 +80,8 @@ class SiteClient:
             return self._written(job, reason=str(error)), b""
         except Exception as error:
             self._say("".join(traceback.format_exception(error)))  # stays here: it may show data
-            return self._written(job, reason=f"{type(error).__name__} at the site; its log says more"), b""
+            kind = type(error.__cause__ or error).__name__
+            return self._written(job, reason=f"{kind} at the site; its log says more"), b""
 
     def _written(self, job: SiteJob, **fields: Any) -> bytes:
         return write_answer(Answer(self._number, job.round, job.leg, **fields))
@@ -188,7 +189,8 @@ def join(run: str, invitation: SiteInvitation, number: int, source: str, folder:
     if spec.privacy is not None and source != "spec":
         side = replace(side, privacy=OwnNoise(spec.privacy, _secret(folder)))
     evaluates = source != "spec" and spec.evaluate.clients > 0
-    return Joined(run, replace(side, forgiving=True), expected, samples, evaluates)
+    side = replace(side, forgiving=source == "spec")  # what an error says at a real site may show data
+    return Joined(run, side, expected, samples, evaluates)
 
 
 def sent_model(side: ClientSide, packet: Packet) -> Weights | None:
