@@ -19,7 +19,7 @@ from shoal.core.selector import Selector
 from shoal.core.serialization import nbytes
 from shoal.core.task import Task
 from shoal.core.term import Step, Term
-from shoal.core.training import Course, Solver, Start, Trained, Training
+from shoal.core.training import Course, Judge, Solver, Start, Trained, Training
 from shoal.core.tree import add, all_finite, leaves, subtract, tensors, tree_map, zeros_like
 from shoal.core.types import (
     Cohort,
@@ -59,6 +59,7 @@ __all__ = [
     "Devices",
     "FedAvg",
     "Gather",
+    "Judge",
     "Key",
     "Knows",
     "Like",
