@@ -66,6 +66,10 @@ def test_length_and_treason_by_hand():
     assert excess(Lengths(norms, 4.0), torch.ones(5).double()).tolist() == pytest.approx(
         [0, 0, 0, 0, -20], abs=1e-6
     )
+    short = doubles(1.0, 1.0, 1.0, 1.0, 1.0, 0.1, 0.1 / 2.718281828, 0.0)
+    found = excess(Lengths(short, 4.0, 0.1), torch.ones(8).double())
+    assert found[:7].tolist() == pytest.approx([0, 0, 0, 0, 0, 0, -20], abs=1e-6)
+    assert -2000 < float(found[7]) < -1000
     assert excess(Lengths(torch.zeros(3).double(), 4.0), torch.ones(3).double()).tolist() == [0.0] * 3
     own = doubles(0.8, 0.8, 0.1, -0.5, float("nan"))
     found = reversal(own, torch.ones(5).double())

@@ -20,7 +20,7 @@ alone. Nobody gains by being more central than others: honest clients count alik
   nearer than a fraction of their usual distance. The usual distance is that within which half of the clients
   find half of the others, so a majority of equal updates are no copies but the rule.
 - A client who was among the others and turns against its own past is caught by that -> `reversal`.
-- Who is far longer than the trusted are is suspected -> `excess`.
+- Who is far longer than the trusted are, or sends next to nothing, is suspected -> `excess`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Lengths(NamedTuple):
 
     norms: Tensor  # [clients] float64
     limit: float  # in median lengths: beyond, a client is suspected
+    least: float = 0.0  # in median lengths: below, too
 
 
 def trusted(
@@ -105,11 +106,12 @@ def reversal(own: Tensor, counts: Tensor) -> Tensor:
 
 
 def excess(lengths: Lengths, counts: Tensor) -> Tensor:
-    """[n]: against who is too long."""
+    """[n]: against who is too long, or sends next to nothing."""
     usual = quantile(lengths.norms, counts, 0.5)
     if usual <= 0:
         return torch.zeros_like(lengths.norms)
-    return -STEEP * (lengths.norms / (lengths.limit * usual)).clamp(min=1).log()
+    ratios = (lengths.norms / usual).clamp(min=1e-30)
+    return -STEEP * torch.maximum(ratios / lengths.limit, lengths.least / ratios).clamp(min=1).log()
 
 
 def copies(distances: Tensor) -> Tensor:
