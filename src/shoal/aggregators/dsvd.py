@@ -45,6 +45,7 @@ LONGEST = 3.0  # median lengths that a tensor of an update counts with at most
 TOO_LONG, TOO_LONG_TENSOR = 4.0, 10.0  # median lengths: beyond, an update, or a tensor of it, is suspected
 TOO_SHORT = 0.1  # median lengths: below, an update is suspected; it would only make the step shorter
 NOTHING = 1e-4  # of the median update: a shorter tensor may be rounding, as of a bias before BatchNorm
+NOISE = 0.02  # of the likeness of whole updates: late in training it is near 0, and differs by chance
 FADING = 0.8  # of what is remembered, with each new update
 SHUT_OUT = 0.1  # of the largest weight
 
@@ -201,7 +202,7 @@ class Similarity(MatrixRule):
         matrices = [name for name in parts if is_matrix(parts[name][0]) and name not in buffers]
         near = wholes(apart, count)
         far = wholes({name: unrelated(whole) for name, whole in apart.items()}, count)
-        views = [View(near - far, 2 * self.alpha3)]
+        views = [View(near - far, 2 * self.alpha3, NOISE)]
         looked_at = matrices if self.alpha1 else []
         aligned = (alignment(parts[name], key.fold(name), rank) for name in looked_at)
         views += [View(likeness, 2 * self.alpha1 / len(matrices)) for likeness in aligned]

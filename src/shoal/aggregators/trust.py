@@ -48,6 +48,7 @@ class View(NamedTuple):
 
     likeness: Tensor  # [clients, clients] float64; 0: nothing in common
     say: float
+    noise: float = 0.0  # the least spread of honest clients, whatever is found
 
 
 class Lengths(NamedTuple):
@@ -79,7 +80,7 @@ def trusted(
     for step in range(STEPS):
         new, scores = torch.zeros_like(past), _means if step else _medians
         for view in views:
-            new += view.say * verdict(scores(view.likeness, others * weights), weights)
+            new += view.say * verdict(scores(view.likeness, others * weights), weights, view.noise)
         # agreement excuses neither length nor treason
         long = torch.stack([excess(length, weights) for length in lengths]).min(0).values
         new = new.clamp(max=BEST) + size * long + reversal(own, weights)
@@ -88,12 +89,12 @@ def trusted(
     return weights / weights.sum(), evidence
 
 
-def verdict(scores: Tensor, counts: Tensor) -> Tensor:
+def verdict(scores: Tensor, counts: Tensor, noise: float = 0.0) -> Tensor:
     """[n]: for (above 0) and against (below 0) each client, from how alike it is to the trusted ones."""
     middle = quantile(scores, counts, 0.5)
     if middle <= 0:
         return torch.zeros_like(scores)
-    spread = max(quantile(scores, counts, UPPER) - middle, LEAST_SPREAD * middle)
+    spread = max(quantile(scores, counts, UPPER) - middle, LEAST_SPREAD * middle, noise)
     threshold = max(0.0, middle - MARGIN * spread)
     return 2 * (middle - threshold) * (scores - threshold) / spread**2
 
