@@ -7,7 +7,6 @@ from toy import KEY
 from shoal.aggregators import AGGREGATORS
 from shoal.aggregators.aggregator import moved
 from shoal.aggregators.matrix import MOST, MatrixRule, UpdateMatrix, bounded
-from shoal.aggregators.normclip import ClippedMean
 from shoal.core.tree import all_finite
 from shoal.core.types import Moment, Weights
 
@@ -33,12 +32,15 @@ def honest():
     return made
 
 
-def stepped(name, parts, weights=None):
-    """The step that a rule takes, and the weights it gives."""
+def matrix(parts, weights=None):
     rows = torch.cat([value.reshape(N, -1) for value in parts.values()], 1)
     claims = torch.ones(N).double() if weights is None else weights
-    updates = UpdateMatrix(model(), tuple(range(N)), rows, claims, {}, {})
-    rule = AGGREGATORS[name]()
+    return UpdateMatrix(model(), tuple(range(N)), rows, claims, {}, {})
+
+
+def stepped(name, parts, weights=None):
+    """The step that a rule takes, and the weights it gives."""
+    rule, updates = AGGREGATORS[name](), matrix(parts, weights)
     assert isinstance(rule, MatrixRule)
     return rule.finish(None, rule.init(updates.model), updates, MOMENT)
 
@@ -80,11 +82,25 @@ def test_huge_numbers_leave_the_model_finite(name):
         assert deviation(outcome.step, parts, "w") < 3
 
 
-def test_no_claim_of_samples_counts_for_more_than_ten_clients():
-    claims = torch.tensor([1.0, 1.0, 1.0, 1e9]).double()
-    assert bounded(claims).tolist() == [1.0, 1.0, 1.0, MOST]
-    parts, claims = honest(), torch.ones(N).double()
-    claims[0] = 1e9
-    outcome = stepped("normclip", parts, claims)
-    assert isinstance(ClippedMean(), MatrixRule)
-    assert outcome.weights[0] <= MOST / (MOST + N - 1) + 1e-9
+@pytest.mark.parametrize("name", ["normclip", "geomedian"])
+def test_no_claim_of_samples_counts_for_more_than_ten_clients(name):
+    assert bounded(torch.tensor([1.0, 1.0, 1.0, 1e9]).double()).tolist() == [1.0, 1.0, 1.0, MOST]
+    parts, wild, most = honest(), torch.ones(N).double(), torch.ones(N).double()
+    wild[0], most[0] = 1e9, MOST
+    claimed, allowed = (stepped(name, parts, weights) for weights in (wild, most))
+    assert claimed.weights == allowed.weights
+
+
+def test_a_large_odd_client_that_agrees_with_the_others_keeps_its_share():
+    """It goes its own way three times as far as others do, and along with them as well."""
+    parts = honest()
+    for value in parts.values():
+        centre = value[1:].mean(0)
+        value[0] = centre + 3 * (value[0] - centre)
+    rule, updates = AGGREGATORS["dsvd"](), matrix(parts)
+    state = rule.init(updates.model)
+    for _ in range(10):
+        outcome = rule.finish(None, state, updates, MOMENT)
+        state = outcome.state
+    assert outcome.weights[0] > 0.5 / N
+    assert outcome.metrics["shut_out"] == {}

@@ -61,11 +61,23 @@ def test_a_round_in_which_clients_have_little_in_common_says_little():
     assert abs(float(scattered[4])) < 0.01
 
 
+def test_differences_below_the_noise_say_little():
+    """Late in training: likenesses are near 0, and alike but for one that is a little below."""
+    scores = doubles(0.005, 0.005, 0.005, 0.005, -0.01)
+    assert float(verdict(scores, torch.ones(5).double())[4]) < -12
+    found = verdict(scores, torch.ones(5).double(), 0.02)
+    assert float(found[4]) == pytest.approx(-2 * 0.005 * 0.01 / 0.02**2)
+
+
 def test_length_and_treason_by_hand():
     norms = doubles(1.0, 1.0, 1.0, 4.0, 4 * 2.718281828)
     assert excess(Lengths(norms, 4.0), torch.ones(5).double()).tolist() == pytest.approx(
         [0, 0, 0, 0, -20], abs=1e-6
     )
+    short = doubles(1.0, 1.0, 1.0, 1.0, 1.0, 0.1, 0.1 / 2.718281828, 0.0)
+    found = excess(Lengths(short, 4.0, 0.1), torch.ones(8).double())
+    assert found[:7].tolist() == pytest.approx([0, 0, 0, 0, 0, 0, -20], abs=1e-6)
+    assert -2000 < float(found[7]) < -1000
     assert excess(Lengths(torch.zeros(3).double(), 4.0), torch.ones(3).double()).tolist() == [0.0] * 3
     own = doubles(0.8, 0.8, 0.1, -0.5, float("nan"))
     found = reversal(own, torch.ones(5).double())

@@ -257,3 +257,31 @@ def test_a_lie_in_a_bias_moves_it_by_little():
     step = matrix.step(rule.judged(rule.init(model), matrix, [0.5] * 20, KEY).step)
     truth = torch.stack([update["bias"] for update in given[6:]]).mean(0)
     assert float((step.params["bias"] - truth).norm()) < 1.5 * float(truth.norm())
+
+
+def judged_often(given, rounds=10):
+    """The evidence against clients who send the same again and again."""
+    together = {name: torch.stack([update[name] for update in given]) for name in given[0]}
+    past = torch.zeros(len(given), dtype=torch.float64)
+    for _ in range(rounds):
+        _, past = Similarity().weigh(together, 0.5, past, torch.full_like(past, torch.nan), KEY)
+    return past
+
+
+@pytest.mark.parametrize("length", [0.2, 3.5])
+def test_clients_with_few_samples_or_many_are_not_suspected_for_the_length_of_their_updates(length):
+    """Where clients have little in common, unlike lengths are most of the distance between them."""
+    given = honest(12, 3.0)
+    assert float(judged_often(given)[5]) == 0
+    given[5] = times(length, given[5])
+    assert float(judged_often(given)[5]) == 0
+
+
+def test_rounding_in_a_tensor_without_a_gradient_is_no_evidence():
+    """A bias before BatchNorm: what its updates are is rounding, in some clients a hundred times as much."""
+    given = honest(12, 0.5)
+    for i, update in enumerate(given):
+        update["bias"] = update["bias"] * (1e-7 if i == 3 else 1e-9)
+    assert float(judged_often(given).min()) > -1
+    given[3]["bias"] = given[3]["bias"] * 1e7  # no rounding any more
+    assert float(judged_often(given)[3]) < -12

@@ -13,7 +13,6 @@ distrust.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -44,9 +43,18 @@ from shoal.parts.factors import is_matrix
 TEMPERATURE = 0.02  # the default; the hotter, the less is made of everything
 LONGEST = 3.0  # median lengths that a tensor of an update counts with at most
 TOO_LONG, TOO_LONG_TENSOR = 4.0, 10.0  # median lengths: beyond, an update, or a tensor of it, is suspected
-UNRELATED = -math.sqrt(0.5)  # S_l of updates of one length with nothing in common
+TOO_SHORT = 0.1  # median lengths: below, an update is suspected; it would only make the step shorter
+NOTHING = 1e-4  # of the median update: a shorter tensor may be rounding, as of a bias before BatchNorm
+NOISE = 0.02  # of the likeness of whole updates: late in training it is near 0, and differs by chance
 FADING = 0.8  # of what is remembered, with each new update
 SHUT_OUT = 0.1  # of the largest weight
+
+
+def unrelated(whole: Apart) -> Apart:
+    """As far apart as updates of these lengths are that have nothing in common: the farther, the more unlike
+    the lengths."""
+    squares = whole.norms.square()
+    return Apart(squares[:, None] + squares[None, :], whole.norms)
 
 
 def softmax_weights(similar: Similarities, alphas: Sequence[float], temperature: float) -> Tensor:
@@ -193,14 +201,17 @@ class Similarity(MatrixRule):
         count = layer_weights({name: whole.norms for name, whole in apart.items()}, buffers)
         matrices = [name for name in parts if is_matrix(parts[name][0]) and name not in buffers]
         near = wholes(apart, count)
-        views = [View(near - UNRELATED, 2 * self.alpha3)]
+        far = wholes({name: unrelated(whole) for name, whole in apart.items()}, count)
+        views = [View(near - far, 2 * self.alpha3, NOISE)]
         looked_at = matrices if self.alpha1 else []
         aligned = (alignment(parts[name], key.fold(name), rank) for name in looked_at)
         views += [View(likeness, 2 * self.alpha1 / len(matrices)) for likeness in aligned]
         whole = (
             torch.stack([apart[name].norms.square() for name in parts if name not in buffers]).sum(0).sqrt()
         )
-        lengths = [Lengths(whole, TOO_LONG), *(Lengths(one.norms, TOO_LONG_TENSOR) for one in apart.values())]
+        least = NOTHING * float(whole.quantile(0.5))
+        lengths = [Lengths(whole, TOO_LONG, TOO_SHORT)]
+        lengths += [Lengths(one.norms.clamp(min=least), TOO_LONG_TENSOR) for one in apart.values()]
         return trusted(views, -near, lengths, past, own, 10 * self.alpha2, self.strictness)
 
     def _bounded_step(self, updates: UpdateMatrix, shares: Tensor) -> tuple[Tensor, Tensor]:

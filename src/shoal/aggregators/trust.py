@@ -20,7 +20,7 @@ alone. Nobody gains by being more central than others: honest clients count alik
   nearer than a fraction of their usual distance. The usual distance is that within which half of the clients
   find half of the others, so a majority of equal updates are no copies but the rule.
 - A client who was among the others and turns against its own past is caught by that -> `reversal`.
-- Who is far longer than the trusted are is suspected -> `excess`.
+- Who is far longer than the trusted are, or sends next to nothing, is suspected -> `excess`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class View(NamedTuple):
 
     likeness: Tensor  # [clients, clients] float64; 0: nothing in common
     say: float
+    noise: float = 0.0  # the least spread of honest clients, whatever is found
 
 
 class Lengths(NamedTuple):
@@ -55,6 +56,7 @@ class Lengths(NamedTuple):
 
     norms: Tensor  # [clients] float64
     limit: float  # in median lengths: beyond, a client is suspected
+    least: float = 0.0  # in median lengths: below, too
 
 
 def trusted(
@@ -78,7 +80,7 @@ def trusted(
     for step in range(STEPS):
         new, scores = torch.zeros_like(past), _means if step else _medians
         for view in views:
-            new += view.say * verdict(scores(view.likeness, others * weights), weights)
+            new += view.say * verdict(scores(view.likeness, others * weights), weights, view.noise)
         # agreement excuses neither length nor treason
         long = torch.stack([excess(length, weights) for length in lengths]).min(0).values
         new = new.clamp(max=BEST) + size * long + reversal(own, weights)
@@ -87,12 +89,12 @@ def trusted(
     return weights / weights.sum(), evidence
 
 
-def verdict(scores: Tensor, counts: Tensor) -> Tensor:
+def verdict(scores: Tensor, counts: Tensor, noise: float = 0.0) -> Tensor:
     """[n]: for (above 0) and against (below 0) each client, from how alike it is to the trusted ones."""
     middle = quantile(scores, counts, 0.5)
     if middle <= 0:
         return torch.zeros_like(scores)
-    spread = max(quantile(scores, counts, UPPER) - middle, LEAST_SPREAD * middle)
+    spread = max(quantile(scores, counts, UPPER) - middle, LEAST_SPREAD * middle, noise)
     threshold = max(0.0, middle - MARGIN * spread)
     return 2 * (middle - threshold) * (scores - threshold) / spread**2
 
@@ -105,11 +107,12 @@ def reversal(own: Tensor, counts: Tensor) -> Tensor:
 
 
 def excess(lengths: Lengths, counts: Tensor) -> Tensor:
-    """[n]: against who is too long."""
+    """[n]: against who is too long, or sends next to nothing."""
     usual = quantile(lengths.norms, counts, 0.5)
     if usual <= 0:
         return torch.zeros_like(lengths.norms)
-    return -STEEP * (lengths.norms / (lengths.limit * usual)).clamp(min=1).log()
+    ratios = (lengths.norms / usual).clamp(min=1e-30)
+    return -STEEP * torch.maximum(ratios / lengths.limit, lengths.least / ratios).clamp(min=1).log()
 
 
 def copies(distances: Tensor) -> Tensor:

@@ -253,7 +253,7 @@ def test_ablation_goes_through_the_alphas(small):
 # -- all of them
 
 
-NAMES = [name for name in EXPERIMENTS if name.startswith("dsvd-")]
+NAMES = [name for name in EXPERIMENTS if name.startswith("dsvd-") and name != "dsvd-theorem1"]
 
 
 @pytest.mark.parametrize(("name", "scale"), [*itertools.product(NAMES, ("quick", "machine", "paper"))])
