@@ -8,6 +8,7 @@ gives the same bits as one client after another. Clients that the kernels cannot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -125,7 +126,7 @@ class Blocks:
         """The replies of the block, one per client: clients wait for each other where training starts."""
         found: list[_Waiting | Visit] = []
         keys = [key.fold("client", client) for client in cohort.ids]
-        held = self._side.scheduled(cohort.ids, keys)
+        held = self._scheduled(cohort.ids, keys)
         for position, client in enumerate(cohort.ids):
             context = Context(work.round, work.leg, cohort.setting(position), keys[position])
             memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
@@ -138,6 +139,13 @@ class Blocks:
         for client, (_, sent, down), visit in zip(cohort.ids, outgoing, found, strict=True):
             assert isinstance(visit, Visit)
             yield delivered(self._side, self._store, work, client, sent, visit, down)
+
+    def _scheduled(self, clients: Sequence[int], keys: Sequence[Key]) -> Sequence[Data | None]:
+        """The samples of all clients in one call, or nothing: an error must be traced to its client."""
+        if not self._side.forgiving:
+            with suppress(Exception):  # the client whose samples it is meets it again
+                return self._side.scheduled(clients, keys)
+        return [None] * len(clients)
 
     def _answers(self, waiting: Sequence[_Waiting], round: int) -> Iterator[_Answer]:
         """Judge or train the waiting clients: one call for consecutive ones with the same terms and model."""
@@ -188,8 +196,11 @@ class _Client(NamedTuple):
     memory: Memory
     context: Context
 
-    def begin(self, message: Tree, scheduled: Data) -> _Waiting | Visit:
-        """Run the client up to the first training that the kernels can do, or to the end."""
+    def begin(self, message: Tree, scheduled: Data | None) -> _Waiting | Visit:
+        """Run the client up to the first training that the kernels can do, or to the end.
+
+        Without `scheduled` the client looks up its samples itself.
+        """
 
         def work() -> _Waiting | Visit:
             method, task = self.side.method.client_method, self.side.task
