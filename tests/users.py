@@ -11,6 +11,7 @@ from shoal.extend import (
     Aggregator,
     Cohort,
     Gather,
+    Judge,
     ModelUpdate,
     Outcome,
     Reply,
@@ -111,7 +112,7 @@ class Drift(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainsTwice(RandomlyWeighted):
-    """Trains twice, the second time against where it drifted to, and remembers."""
+    """Trains twice, the second time against where it drifted to, asks for a loss between, and remembers."""
 
     def client_init(self, task, key):
         return Drift(0, zeros_like(task.init(key).params))
@@ -121,11 +122,12 @@ class TrainsTwice(RandomlyWeighted):
         between, drift = first.weights, first.update(message.model).params
         wobble = context.key.fold("wobble").torch()
         params = tree_map(lambda p: p + 1e-3 * torch.randn(p.shape, generator=wobble), between.params)
+        loss = yield Judge(between)
         second = yield Start(Weights(params, between.buffers))
         update = subtract(second.weights, message.model)
         times = torch.tensor(float(memory.times + 1))
         return Drift(memory.times + 1, add(memory.drift, drift)), Reply(
-            ModelUpdate(update), data.weight, {"times": times, "train_loss": second.loss}
+            ModelUpdate(update), data.weight, {"times": times, "between": loss, "train_loss": second.loss}
         )
 
 

@@ -5,6 +5,8 @@ import pytest
 import torch
 from toy import KEY, setup
 
+from shoal.core.data import Block
+from shoal.core.training import Start
 from shoal.core.types import Context
 from shoal.parts.generator import new_generator
 from shoal.solver import torch_sgd
@@ -67,6 +69,23 @@ def test_a_shift_goes_with_terms_and_without(options, task):
         found, expected, _ = both(terms, options, task, shift=True)
         for name in found:
             torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("task", [None, IMAGES], ids=["hidden layer", "convolutions"])
+def test_what_a_shift_is_less_is_subtracted_and_unwanted_weights_are_left_out(task):
+    made = setup(**({"task": task} if task else {}))
+    task, solver = made.federation.task, Sgd(lr=0.1, batch=7, epochs=2)
+    weights = task.init(KEY.fold("start"))
+    shift, less = (task.init(KEY.fold(name)).params for name in ("shift", "less"))
+    data = [made.side.data.train(i, solver.batching, KEY.fold(i), full=False) for i in (1, 2)]
+    two = [Start(weights, (), shift, less, only_update=True), Start(weights, (), shift, only_update=True)]
+    whole = [Start(weights, (), two[0].whole_shift), Start(weights, (), shift)]
+    block, keys = Block.of(data), [KEY.fold("noise", i) for i in (1, 2)]
+    found, expected = (solver.train_block(task, starts, block, keys, 0, 1) for starts in (two, whole))
+    assert not found.weights
+    assert len(expected.weights) == 2
+    assert all(torch.equal(found.change.params[n], expected.change.params[n]) for n in weights.params)
+    assert any((found.change.params[n][0] != found.change.params[n][1]).any() for n in weights.params)
 
 
 DROPPING = [{**IMAGES, "dropout": True}, {"dataset": "toy:blobs", "model": "toy:dropping"}]
