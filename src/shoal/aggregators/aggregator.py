@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from shoal.core.errors import SpecError
-from shoal.core.flat import flat, vectors
+from shoal.core.flat import flat, in_one_vector, vectors
 from shoal.core.method import Axes
 from shoal.core.task import Task
-from shoal.core.tree import elementwise, row
+from shoal.core.tree import row
 from shoal.core.types import Acc, Cohort, Metrics, Moment, PerClient, Weights
+from shoal.kernels import vector_math
 
 Weighting = Literal["samples", "uniform"]
 
@@ -71,19 +72,33 @@ class Aggregator(ABC):
 def moved(model: Weights, step: Weights) -> Weights:
     """The model after a step: summed in float64 and cast once. A variance that would be negative becomes 0:
     it has no root, and liars could make it so."""
-    if vectors(model.params, step.params) is not None:
-        params = elementwise(_moved, model.params, step.params)
-    else:
-        params = flat({name: _moved(value, step.params.get(name)) for name, value in model.params.items()})
+    params = advanced(model.params, step.params)
     buffers = {
         name: _clamped(name, _moved(value, step.buffers.get(name))) for name, value in model.buffers.items()
     }
     return Weights(params, buffers)
 
 
-def _moved(value: Tensor, step: Tensor | None) -> Tensor:
+def advanced(
+    params: Mapping[str, Tensor], step: Mapping[str, Tensor], divisor: float = 1.0
+) -> Mapping[str, Tensor]:
+    """`params + step / divisor`, summed in float64 and cast once, of the tensors that the step has."""
+    whole = vectors(params, step)
+    if whole is None:
+        return flat({name: _moved(value, step.get(name), divisor) for name, value in params.items()})
+    now, by = whole
+    if (now.dtype, by.dtype) == (torch.float32, torch.float64) and now.device.type == "cpu":
+        out = torch.empty_like(now, memory_format=torch.contiguous_format)
+        vector_math.advance(out.numpy(), now.contiguous().numpy(), by.contiguous().numpy(), divisor)
+    else:
+        out = _moved(now, by, divisor)
+    return in_one_vector(params).layout.tree(out)
+
+
+def _moved(value: Tensor, step: Tensor | None, divisor: float = 1.0) -> Tensor:
     if step is None:
         return value
+    step = step if divisor == 1 else step / divisor
     return (value.double() + step).to(value.dtype) if value.is_floating_point() else value + step
 
 

@@ -18,6 +18,15 @@ def extend(out: np.ndarray, now: np.ndarray, before: np.ndarray, by: float) -> N
         out[p] = here + by * (here - np.float64(before[p]))
 
 
+@kernel(types.void(float32[::1], given(float32, 1), given(float64, 1), float64))
+def advance(out: np.ndarray, now: np.ndarray, step: np.ndarray, divisor: float) -> None:
+    """out[p] = now[p] + step[p] / divisor, in float64 and rounded once."""
+    if now.size != out.size or step.size != out.size:
+        raise ValueError("out, now and step must have as many numbers")
+    for p in range(out.size):
+        out[p] = np.float64(now[p]) + step[p] / divisor
+
+
 @kernel(
     types.void(float32[::1], float32[::1], given(float32, 1), given(float32, 1), given(float32, 1), float64)
 )

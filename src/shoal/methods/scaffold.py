@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shoal.aggregators.aggregator import Aggregator, Weighting, moved
+from shoal.aggregators.aggregator import Aggregator, Weighting, advanced
 from shoal.aggregators.averaging import Averaged, AveragingMethod
 from shoal.aggregators.mean import Mean, WeightedSum
 from shoal.core.data import Data
@@ -35,7 +35,7 @@ from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start, check_training
-from shoal.core.tree import elementwise, zeros_like
+from shoal.core.tree import zeros_like
 from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
 from shoal.parts.control import Control, next_control
 from shoal.server.optimizer import ServerOptimizer
@@ -123,8 +123,7 @@ class Scaffold(AveragingMethod):
     ) -> tuple[ScaffoldState, Metrics]:
         """See `Method`."""
         averaged, metrics = self.averaging.finish(task, state.averaged, acc.average, moment)  # line 16
-        change = elementwise(lambda value: value / acc.population, acc.control.values)
-        control = moved(Weights(state.control, {}), Weights(change, {})).params  # line 17
+        control = advanced(state.control, acc.control.values, acc.population)  # line 17
         return ScaffoldState(averaged, control), metrics
 
     def client_init(self, task: Task, key: Key) -> Control:
