@@ -4,7 +4,17 @@ from toy import KEY
 
 from shoal.aggregators.dsvd import softmax_weights
 from shoal.aggregators.similarity import Similarities
-from shoal.aggregators.trust import Lengths, View, copies, excess, quantile, reversal, trusted, verdict
+from shoal.aggregators.trust import (
+    Lengths,
+    View,
+    copies,
+    excess,
+    growth,
+    quantile,
+    reversal,
+    trusted,
+    verdict,
+)
 
 
 def doubles(*values):
@@ -69,15 +79,30 @@ def test_differences_below_the_noise_say_little():
     assert float(found[4]) == pytest.approx(-2 * 0.005 * 0.01 / 0.02**2)
 
 
+def test_lengths_are_compared_among_clients_of_the_same_size():
+    """Lengths are the root of the samples; three of ten multiply theirs by ten, the smallest among them."""
+    samples = doubles(4, 9, 16, 25, 36, 49, 64, 81, 100, 400)
+    norms, ones = samples.sqrt(), torch.ones(10).double()
+    assert growth(norms, samples, ones) == pytest.approx(0.5)
+    lies = norms.clone()
+    lies[[0, 4, 7]] *= 10
+    known = excess(Lengths(lies, 4.0, samples=samples), ones)
+    unknown = excess(Lengths(lies, 4.0), ones)
+    assert (known < 0).nonzero().flatten().tolist() == [0, 4, 7]
+    assert float(unknown[0]) == 0  # ten times as long as it was, a small client is as long as others
+    assert growth(norms, torch.full_like(samples, 9.0), ones) == 0  # of clients of one size nothing is known
+    assert growth(1 / norms, samples, ones) == 0  # more samples never excuse less
+
+
 def test_length_and_treason_by_hand():
     norms = doubles(1.0, 1.0, 1.0, 4.0, 4 * 2.718281828)
     assert excess(Lengths(norms, 4.0), torch.ones(5).double()).tolist() == pytest.approx(
-        [0, 0, 0, 0, -20], abs=1e-6
+        [0, 0, 0, 0, -40], abs=1e-6
     )
     short = doubles(1.0, 1.0, 1.0, 1.0, 1.0, 0.1, 0.1 / 2.718281828, 0.0)
     found = excess(Lengths(short, 4.0, 0.1), torch.ones(8).double())
-    assert found[:7].tolist() == pytest.approx([0, 0, 0, 0, 0, 0, -20], abs=1e-6)
-    assert -2000 < float(found[7]) < -1000
+    assert found[:7].tolist() == pytest.approx([0, 0, 0, 0, 0, 0, -40], abs=1e-6)
+    assert -4000 < float(found[7]) < -2000
     assert excess(Lengths(torch.zeros(3).double(), 4.0), torch.ones(3).double()).tolist() == [0.0] * 3
     own = doubles(0.8, 0.8, 0.1, -0.5, float("nan"))
     found = reversal(own, torch.ones(5).double())

@@ -254,7 +254,7 @@ def test_a_lie_in_a_bias_moves_it_by_little():
     rows = torch.cat([value.reshape(20, -1) for value in together.values()], 1)
     matrix = UpdateMatrix(model, tuple(range(20)), rows, torch.ones(20).double(), {}, {})
     rule = Similarity()
-    step = matrix.step(rule.judged(rule.init(model), matrix, [0.5] * 20, KEY).step)
+    step = matrix.step(rule.judged(rule.init(model), matrix, [0.5] * 20, matrix.weights, KEY).step)
     truth = torch.stack([update["bias"] for update in given[6:]]).mean(0)
     assert float((step.params["bias"] - truth).norm()) < 1.5 * float(truth.norm())
 

@@ -28,6 +28,7 @@ from shoal.aggregators.matrix import (
     MatrixRule,
     UpdateMatrix,
     add_part,
+    bounded,
     row_norms,
     shortening,
     weighted,
@@ -42,8 +43,8 @@ from shoal.parts.factors import is_matrix
 
 TEMPERATURE = 0.02  # the default; the hotter, the less is made of everything
 LONGEST = 3.0  # median lengths that a tensor of an update counts with at most
-TOO_LONG, TOO_LONG_TENSOR = 4.0, 10.0  # median lengths: beyond, an update, or a tensor of it, is suspected
-TOO_SHORT = 0.1  # median lengths: below, an update is suspected; it would only make the step shorter
+TOO_LONG, TOO_LONG_TENSOR = 4.0, 10.0  # usual lengths: beyond, an update, or a tensor of it, is suspected
+TOO_SHORT = 0.1  # usual lengths: below, an update is suspected; it would only make the step shorter
 NOTHING = 1e-4  # of the median update: a shorter tensor may be rounding, as of a bias before BatchNorm
 NOISE = 0.02  # of the likeness of whole updates: late in training it is near 0, and differs by chance
 FADING = 0.8  # of what is remembered, with each new update
@@ -148,17 +149,20 @@ class Similarity(MatrixRule):
 
     def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
         """See `MatrixRule`."""
-        return self.judged(state, updates, [self.rank] * len(updates.ids), SIGNS)
+        return self.judged(state, updates, [self.rank] * len(updates.ids), updates.weights, SIGNS)
 
     def finish(self, task: Task, state: Any, acc: UpdateMatrix, moment: Moment) -> Outcome:
         """See `Aggregator`."""
         came = acc.arrived()
         if not came.ids:
             return Outcome(state, NO_STEP)
-        return self.judged(state, came, [self.rank] * len(came.ids), moment.key).outcome(came)
+        ranks = [self.rank] * len(came.ids)
+        return self.judged(state, came, ranks, came.weights, moment.key).outcome(came)
 
-    def judged(self, state: Evidence, updates: UpdateMatrix, ranks: Sequence[float], key: Key) -> Decision:
-        """The step, with a rank for each client and a key for the signs of sketches."""
+    def judged(
+        self, state: Evidence, updates: UpdateMatrix, ranks: Sequence[float], samples: Tensor, key: Key
+    ) -> Decision:
+        """The step. Each client has a rank and a number of samples; the key is for the signs of sketches."""
         parts = updates.parts()
         buffers = [name for name in parts if name in updates.model.buffers]
         if not self.collects:
@@ -166,7 +170,8 @@ class Similarity(MatrixRule):
             return weighted(state, updates, shares / shares.sum())
         sketches = folded(updates.rows[:, None], HISTORY, SIGNS)[:, 0]
         own = state.agreement(updates.ids, sketches)
-        weights, evidence = self.weigh(parts, min(ranks), state.of(updates.ids), own, key, buffers)
+        past = state.of(updates.ids)
+        weights, evidence = self.weigh(parts, min(ranks), past, own, key, buffers, bounded(samples))
         shares = weights * updates.weights
         shares = shares / shares.sum()
         step, pulls = self._bounded_step(updates, shares)
@@ -195,6 +200,7 @@ class Similarity(MatrixRule):
         own: Tensor,
         key: Key,
         buffers: Collection[str] = (),
+        samples: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Weights and evidence for updates [clients, *shape], by tensor, all compared at one rank."""
         apart = {name: Apart.of(value.reshape(len(value), -1)) for name, value in parts.items()}
@@ -210,7 +216,7 @@ class Similarity(MatrixRule):
             torch.stack([apart[name].norms.square() for name in parts if name not in buffers]).sum(0).sqrt()
         )
         least = NOTHING * float(whole.quantile(0.5))
-        lengths = [Lengths(whole, TOO_LONG, TOO_SHORT)]
+        lengths = [Lengths(whole, TOO_LONG, TOO_SHORT, samples)]
         lengths += [Lengths(one.norms.clamp(min=least), TOO_LONG_TENSOR) for one in apart.values()]
         return trusted(views, -near, lengths, past, own, 10 * self.alpha2, self.strictness)
 

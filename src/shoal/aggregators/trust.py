@@ -20,7 +20,8 @@ alone. Nobody gains by being more central than others: honest clients count alik
   nearer than a fraction of their usual distance. The usual distance is that within which half of the clients
   find half of the others, so a majority of equal updates are no copies but the rule.
 - A client who was among the others and turns against its own past is caught by that -> `reversal`.
-- Who is far longer than the trusted are, or sends next to nothing, is suspected -> `excess`.
+- Who is far longer than the trusted with as many samples are, or sends next to nothing, is suspected
+  -> `excess`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SLACK = 5.0  # evidence that changes nothing yet
 NEAR = 0.5  # of the usual distance: what lies within has a share in a copy
 STEPS = 5  # of asking those who are trusted whom they trust
 UPPER = 0.84  # a normal variable is one deviation above its median here
-STEEP = 20.0  # evidence against an update e times as long as may be
+STEEP = 40.0  # evidence against an update e times as long as may be
 
 
 class View(NamedTuple):
@@ -55,8 +56,9 @@ class Lengths(NamedTuple):
     """Of updates, or of one tensor of them."""
 
     norms: Tensor  # [clients] float64
-    limit: float  # in median lengths: beyond, a client is suspected
-    least: float = 0.0  # in median lengths: below, too
+    limit: float  # in usual lengths: beyond, a client is suspected
+    least: float = 0.0  # in usual lengths: below, too
+    samples: Tensor | None = None  # [clients]: who has more takes more steps, and may go farther
 
 
 def trusted(
@@ -108,11 +110,25 @@ def reversal(own: Tensor, counts: Tensor) -> Tensor:
 
 def excess(lengths: Lengths, counts: Tensor) -> Tensor:
     """[n]: against who is too long, or sends next to nothing."""
-    usual = quantile(lengths.norms, counts, 0.5)
-    if usual <= 0:
-        return torch.zeros_like(lengths.norms)
-    ratios = (lengths.norms / usual).clamp(min=1e-30)
+    norms = lengths.norms
+    if quantile(norms, counts, 0.5) <= 0:
+        return torch.zeros_like(norms)
+    if lengths.samples is not None:
+        norms = norms / lengths.samples ** growth(norms, lengths.samples, counts)
+    ratios = (norms / quantile(norms, counts, 0.5)).clamp(min=1e-30)
     return -STEEP * torch.maximum(ratios / lengths.limit, lengths.least / ratios).clamp(min=1).log()
+
+
+def growth(norms: Tensor, samples: Tensor, counts: Tensor) -> float:
+    """b in [0, 1], where lengths grow as samples^b: the median slope between two clients (Theil and Sen).
+
+    A slope counts for more the more unlike the two are in size, and the more they are trusted.
+    """
+    i, j = torch.triu_indices(len(norms), len(norms), 1)
+    logs, sizes = norms.clamp(min=1e-30).log(), samples.log()
+    run = sizes[i] - sizes[j]
+    slopes = (logs[i] - logs[j]) / torch.where(run == 0, 1.0, run)
+    return min(max(quantile(slopes, counts[i] * counts[j] * run.abs(), 0.5), 0.0), 1.0)
 
 
 def copies(distances: Tensor) -> Tensor:

@@ -81,6 +81,7 @@ class DSVDAcc(NamedTuple):
     """The fold."""
 
     updates: UpdateMatrix
+    samples: Mapping[int, float]  # as declared
     scores: Mapping[int, float]  # as claimed, if they are asked for
 
 
@@ -129,13 +130,15 @@ class DSVD(Training):
 
     def begin(self, state: DSVDState, cohort: Cohort) -> DSVDAcc:
         """See `Method`."""
-        return DSVDAcc(UpdateMatrix.empty(state.model, cohort), {})
+        return DSVDAcc(UpdateMatrix.empty(state.model, cohort), {}, {})
 
     def fold(self, acc: DSVDAcc, client: int, sent: Any, reply: Reply) -> DSVDAcc:
         """See `Method`."""
         weight, payload = client_weight(self.weights, reply), reply.payload
         claim = {client: float(payload.score)} if self.score == "claimed" else {}
-        return DSVDAcc(acc.updates.add(client, sent.model, payload.update, weight), {**acc.scores, **claim})
+        updates = acc.updates.add(client, sent.model, payload.update, weight)
+        samples = {**acc.samples, client: client_weight("samples", reply)}
+        return DSVDAcc(updates, samples, {**acc.scores, **claim})
 
     def finish(self, task: Task, state: DSVDState, acc: DSVDAcc, moment: Moment) -> tuple[DSVDState, Metrics]:
         """See `Method`."""
@@ -143,7 +146,8 @@ class DSVD(Training):
         if not came.ids:
             return state, {}
         shares = [state.shares.get(client, START) for client in came.ids]
-        decision = self._rule().judged(state.evidence, came, shares, moment.key)
+        samples = torch.tensor([acc.samples[client] for client in came.ids], dtype=torch.float64)
+        decision = self._rule().judged(state.evidence, came, shares, samples, moment.key)
         outcome = decision.outcome(came)
         kept, params = self.server.step(state.server, outcome.step.params)
         if self.score == "claimed":

@@ -97,7 +97,7 @@ def course(problem: Problem, rule: Similarity | None, share: float, rounds: int,
         else:
             rows, equal = cut.reshape(CLIENTS, -1).contiguous(), torch.ones(CLIENTS, dtype=torch.float64)
             given = UpdateMatrix(_model(at), ids, rows, equal, {}, {})
-            decision = rule.judged(state, given, [share] * CLIENTS, key.fold("round", t))
+            decision = rule.judged(state, given, [share] * CLIENTS, given.weights, key.fold("round", t))
             state, step = decision.state, decision.step.reshape(SHAPE)
         at = at + step
         gaps.append(problem.gap(at))
