@@ -105,6 +105,18 @@ class BreaksAtSomeClients(RandomlyWeighted):
         return memory, Reply(ModelUpdate(trained.update(message.model)), data.weight, {})
 
 
+@dataclass(frozen=True)
+class WritesToItsUpdate(RandomlyWeighted):
+    """Multiplies its update in place, beyond what can be squared."""
+
+    def client_training(self, task, memory, message, data, context):
+        trained = yield Start(message.model, only_update=True)
+        update = trained.update(message.model)
+        for value in update.params.values():
+            value.add_(1e30)
+        return memory, Reply(ModelUpdate(update), data.weight, {})
+
+
 class Drift(NamedTuple):
     times: int
     drift: Any  # of parameters

@@ -103,6 +103,14 @@ def test_one_bad_reply_in_a_block_leaves_the_others():
     assert same(progress.state, absent.state)
 
 
+@pytest.mark.parametrize("mode", ["serial", "block"])
+def test_an_update_that_a_method_writes_to_is_looked_at_again(mode):
+    made = setup("users:WritesToItsUpdate", engine={"mode": mode})
+    _, record = advance(made.federation, start(made.federation))
+    assert {reason for _, reason in record.rejected} == {"its numbers are larger than 1.8e+19"}
+    assert len(record.rejected) == len(record.cohort)
+
+
 def test_replies_are_held_against_what_the_method_expects():
     wanted = {"a": Like((2,), torch.int64, minimum=0), "b": Some({"x": torch.zeros(1), "y": torch.zeros(2)})}
     fine = {"a": torch.tensor([0, 3]), "b": {"y": torch.ones(2)}}
