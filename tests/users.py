@@ -10,8 +10,8 @@ import torch
 from shoal.extend import (
     Aggregator,
     Cohort,
+    ComputeLoss,
     Gather,
-    Judge,
     ModelUpdate,
     Outcome,
     Reply,
@@ -134,7 +134,7 @@ class TrainsTwice(RandomlyWeighted):
         between, drift = first.weights, first.update(message.model).params
         wobble = context.key.fold("wobble").torch()
         params = tree_map(lambda p: p + 1e-3 * torch.randn(p.shape, generator=wobble), between.params)
-        loss = yield Judge(between)
+        loss = yield ComputeLoss(between)
         second = yield Start(Weights(params, between.buffers))
         update = subtract(second.weights, message.model)
         times = torch.tensor(float(memory.times + 1))

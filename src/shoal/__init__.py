@@ -30,7 +30,8 @@ _HOMES = {
     "shoal.core.errors": ("SpecError", "StageError"),
     "shoal.core.method": ("Method",),
     "shoal.runs.result": ("Result",),
-    "shoal.runs.runner": ("resume", "run"),
+    "shoal.runs.resume": ("resume",),
+    "shoal.runs.runner": ("run",),
     "shoal.study.comparison": ("Comparison", "compare", "load"),
     "shoal.spec": ("Spec", "dump_spec", "load_spec"),
 }
@@ -40,7 +41,8 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from shoal.core.errors import SpecError, StageError
     from shoal.core.method import Method
     from shoal.runs.result import Result
-    from shoal.runs.runner import resume, run
+    from shoal.runs.resume import resume
+    from shoal.runs.runner import run
     from shoal.spec import Spec, dump_spec, load_spec
     from shoal.study.comparison import Comparison, compare, load
 else:

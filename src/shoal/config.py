@@ -19,11 +19,20 @@ from typing import Any, Literal, NamedTuple
 from shoal.core.errors import SpecError
 
 MISSING = inspect.Parameter.empty
-LONGEST_SHOWN = 80  # characters of a name in an error
 Table = dict[str, Any]
 
 LARGEST_INTEGER = 2**63  # of a table; it must be smaller
-LONGEST_SHOWN = 80  # characters of a value in an error message
+LONGEST_SHOWN = 80  # characters of a name or a value in an error message
+
+OTHER_WORDS = {  # of other frameworks and of papers, for the fields that are meant
+    "learning_rate": "lr",
+    "batch_size": "batch",
+    "local_epochs": "epochs",
+    "num_clients": "clients",
+    "num_rounds": "rounds",
+    "alpha": "beta",
+    "data": "dataset",
+}
 
 
 class Argument(NamedTuple):
@@ -126,7 +135,8 @@ def _imported(name: str, path: str, catalogue: Catalogue) -> Callable[..., Any]:
 
 def unknown(shown: str, name: str, valid: Collection[str], kind: str, prefix: str = "") -> SpecError:
     """An error for an unknown name that suggests the nearest valid one."""
-    near = difflib.get_close_matches(name[:LONGEST_SHOWN], valid, n=1, cutoff=0.6)
+    meant = OTHER_WORDS.get(name)
+    near = [meant] if meant in valid else difflib.get_close_matches(name[:LONGEST_SHOWN], valid, 1, 0.6)
     shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}..."
     cure = f"did you mean {prefix}{near[0]}?" if near else f"valid are: {', '.join(sorted(valid)) or 'none'}"
     return SpecError(f"unknown {kind} {shown}; {cure}")

@@ -2,7 +2,7 @@
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, Weighting, moved
 from shoal.aggregators.averaging import Averaged, Averaging, AveragingMethod
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, weighted
 from shoal.aggregators.mean import Mean, WeightedSum
 from shoal.core.arrivals import Arrivals
 from shoal.core.attack import Attack, Knows, altered, in_unison, target, with_target
@@ -19,7 +19,7 @@ from shoal.core.selector import Selector
 from shoal.core.serialization import nbytes
 from shoal.core.task import Task
 from shoal.core.term import Step, Term
-from shoal.core.training import Course, Judge, Solver, Start, Trained, Training
+from shoal.core.training import ComputeLoss, Course, Solver, Start, Trained, Training
 from shoal.core.tree import add, all_finite, leaves, subtract, tensors, tree_map, zeros_like
 from shoal.core.types import (
     Cohort,
@@ -48,6 +48,7 @@ __all__ = [
     "Batch",
     "Codec",
     "Cohort",
+    "ComputeLoss",
     "Context",
     "Course",
     "Crowd",
@@ -59,7 +60,6 @@ __all__ = [
     "Devices",
     "FedAvg",
     "Gather",
-    "Judge",
     "Key",
     "Knows",
     "Like",
@@ -107,6 +107,7 @@ __all__ = [
     "target",
     "tensors",
     "tree_map",
+    "weighted",
     "with_target",
     "zeros_like",
 ]

@@ -15,6 +15,7 @@ from shoal.catalogues import CATALOGUES, METHOD
 from shoal.codecs.raw import Raw
 from shoal.config import (
     MISSING,
+    OTHER_WORDS,
     Table,
     arguments,
     choose,
@@ -173,17 +174,6 @@ def from_table(table: Mapping[str, Any]) -> Spec:
     return Spec(**values)
 
 
-_OTHER_WORDS = {  # words of other frameworks and of papers, for the fields that are meant
-    "learning_rate": "local.lr",
-    "batch_size": "local.batch",
-    "local_epochs": "local.epochs",
-    "num_clients": "partition.clients",
-    "num_rounds": "rounds",
-    "alpha": "partition.beta",
-    "data": "task.dataset",
-}
-
-
 def _unknown_key(name: str, known: set[str]) -> SpecError:
     """With the field that is meant, if one of a table has that name or a like one."""
     nested = {
@@ -194,12 +184,10 @@ def _unknown_key(name: str, known: set[str]) -> SpecError:
         "evaluate": Evaluate,
     }
     fields_of = {field: table for table, part in reversed(nested.items()) for field in arguments(part)}
-    meant = _OTHER_WORDS.get(name) or (f"{fields_of[name]}.{name}" if name in fields_of else None)
-    return (
-        SpecError(f"unknown key {name}; did you mean {meant}?")
-        if meant
-        else unknown(name, name, known, "key")
-    )
+    meant = OTHER_WORDS.get(name, name)
+    if meant in fields_of:
+        return SpecError(f"unknown key {name}; did you mean {fields_of[meant]}.{meant}?")
+    return unknown(name, name, known, "key")
 
 
 def _method(value: Any, solver: Any, path: str = "method") -> Method | Recipe:

@@ -32,10 +32,10 @@ from shoal.federation.letters import Answer, read_answer, write_answer
 from shoal.federation.own_files import read_summary, summary_tree
 from shoal.report.runs import read_run
 from shoal.report.table import comparison_rows, shown_columns, stat_text
+from shoal.runs.initial_weights import warm
 from shoal.runs.manifest import LATEST, DamagedError, blank, read_manifest
 from shoal.runs.tree_file import read_tree, tree_bytes
 from shoal.runs.verify import verify
-from shoal.runs.warm_start import warm
 from shoal.spec import dump_spec, from_table, load_table
 
 OWN = (SpecError, PacketError, DamagedError)

@@ -156,7 +156,7 @@ def test_another_machine_is_worth_a_warning(tmp_path, monkeypatch):
 
     with pytest.raises(CrashError):
         shoal.run(table(), tmp_path / "run", crash)
-    monkeypatch.setattr("shoal.runs.runner.environment", lambda: "torch 9.9, abacus")
+    monkeypatch.setattr("shoal.runs.resume.environment", lambda: "torch 9.9, abacus")
     with pytest.warns(UserWarning, match="continues on torch 9.9, abacus"):
         shoal.resume(tmp_path / "run")
 

@@ -38,7 +38,7 @@ class Aggregator(ABC):
     linear: ClassVar[bool] = False  # whether the step is a sum of updates, weighted by what clients declared
 
     def check(self, task: Task, axes: Axes) -> None:  # noqa: B027  # most rules fit every run
-        """Raise `SpecError` if it cannot work so."""
+        """Raise `SpecError` if it is incompatible with this run."""
 
     def check_cohort(self, clients: int) -> None:  # noqa: B027  # most rules fit every cohort
         """Raise `SpecError` if a cohort of this size cannot be served."""

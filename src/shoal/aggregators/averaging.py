@@ -21,7 +21,7 @@ from shoal.server.optimizer import ServerOptimizer
 
 
 class Averaged(NamedTuple):
-    """What such a server remembers."""
+    """The server state: the model, and the states of the aggregator and of the server optimizer."""
 
     model: Weights
     aggregator: Any

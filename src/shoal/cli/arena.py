@@ -51,7 +51,7 @@ def arena(
     ],
     spec: Annotated[
         Path | None,
-        typer.Option(metavar="SPEC.toml", help="The setting; without it, mnist5k with 20 clients."),
+        typer.Option(metavar="SPEC.toml", help="The base of every run; without it, mnist5k with 20 clients."),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Each pair is run once per seed.")] = "0",
     settings: SetOption = None,

@@ -37,7 +37,9 @@ def audit(
     images: Annotated[int, typer.Option(help="Victims; their samples are of one class after another.")] = 10,
     samples: Annotated[int, typer.Option(help="Samples that each victim holds, and trains on at once.")] = 1,
     steps: Annotated[int, typer.Option(help="Local steps before the upload.")] = 1,
-    iterations: Annotated[int, typer.Option(help="Of the attacker's optimiser, for each start.")] = 300,
+    iterations: Annotated[
+        int, typer.Option(help="Of the attacker's optimiser, from each random start.")
+    ] = 300,
     restarts: Annotated[int, typer.Option(help="Random starts of the optimiser; the best one counts.")] = 2,
     settings: SetOption = None,
     out: Annotated[

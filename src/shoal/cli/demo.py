@@ -19,7 +19,7 @@ def demo(
     ] = None,
     rounds: Annotated[int, typer.Option(help="Fewer rounds, for a first look; 0: as many as it takes.")] = 0,
 ) -> None:
-    """Show five systems at work, each where clients differ in the way that it is for: two minutes."""
+    """Compare five methods with FedAvg, each on the heterogeneity that it is for, in about two minutes."""
     with loading():
         from shoal.report.demo_page import NAMES
         from shoal.report.table import comparison_rows, stat_text

@@ -89,7 +89,7 @@ def resume(
     """Continue a run that was interrupted; the result is the same, to the bit."""
     with loading():
         from shoal.runs.directory import REPORT, RunDirectory
-        from shoal.runs.runner import resume as resume_run
+        from shoal.runs.resume import resume as resume_run
         from shoal.runs.runner import write_run_report
         from shoal.terminal import bars, stderr
 

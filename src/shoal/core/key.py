@@ -2,7 +2,7 @@
 
 A `Key` is 128 bits. `fold` derives another key from it by one block of the counter-based Philox
 generator, so the keys of a whole cohort are independent of one another and of the order in which they
-requested. The seed enters through NumPy's `SeedSequence`.
+are requested. The seed enters through NumPy's `SeedSequence`.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Method(ABC):
         return (cohort,)
 
     def planned(self, state: State, cohort: Cohort, moment: Moment) -> Metrics:
-        """What is recorded of the legs, which were chosen of the same arguments."""
+        """Metrics that describe the legs; called with the arguments of `legs`."""
         return {}
 
     @abstractmethod

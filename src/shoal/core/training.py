@@ -7,7 +7,7 @@ weights:
     return memory, Reply(ModelUpdate(trained.update(message.model)), data.weight, {})
 
 So an engine can pause many clients at this point and train all of them in one kernel call, without the method
-knowing about it. `loss = yield Judge(message.model)` asks for a loss in the same way.
+knowing about it. `loss = yield ComputeLoss(message.model)` asks for a loss in the same way.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Start(NamedTuple):
         return shift
 
 
-class Judge(NamedTuple):
-    """A question: the mean loss of a model over all of a client's samples."""
+class ComputeLoss(NamedTuple):
+    """A request: the mean loss of a model over all of a client's samples. `yield` returns it, [] float64."""
 
     weights: Weights
 
@@ -178,7 +178,7 @@ class Solver(ABC):
         raise NotImplementedError
 
 
-Request = Start | Judge  # answered with a `Trained`, or with a loss: [] float64
+Request = Start | ComputeLoss  # answered with a `Trained`, or with a loss: [] float64
 Course = Generator[Request, Any, tuple[Memory, Reply]]  # the generator of one client's update
 
 
@@ -239,7 +239,7 @@ class Training(Method):
             return answer
 
     def _answer(self, task: Task, data: Data, context: Context, asked: Request) -> Trained | Tensor:
-        if isinstance(asked, Judge):
+        if isinstance(asked, ComputeLoss):
             return self.local.losses(task, [asked.weights], [data])[0]
         own, samples = asked.task or task, asked.data or data
         return self.local.train(

@@ -17,7 +17,7 @@ from shoal.core.types import Cohort, Tree
 
 TURNS = 3  # that count, of each way; the least time is compared
 SETTLED = 16  # exchanges after which a way that was preferred to the first one is compared with it again
-SHORT = 0.02  # seconds of an exchange that no other way is worth a trial for
+SHORT = 0.02  # seconds: for shorter exchanges nothing else is tried
 CLEARLY = 0.9  # of the first way's time: another one has to be as fast, or the first stays
 LONG = 0.5  # seconds of an exchange whose first turn counts: warming up is little beside it
 

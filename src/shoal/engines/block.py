@@ -23,7 +23,7 @@ from shoal.core.engine import TRAINING, Delivery, Memory, Verb, Work, stage
 from shoal.core.key import ClientKeys, Key
 from shoal.core.method import Method, overridden
 from shoal.core.outbox import Outbox
-from shoal.core.training import Course, Judge, Request, Start, Trained, Training, in_courses, is_plain
+from shoal.core.training import ComputeLoss, Course, Request, Start, Trained, Training, in_courses, is_plain
 from shoal.core.tree import elementwise, row, tensors
 from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree, Weights
 from shoal.engines.client_memory import MemoryStore
@@ -148,7 +148,7 @@ class Blocks:
         return [None] * len(clients)
 
     def _answers(self, waiting: Sequence[_Waiting], round: int) -> Iterator[_Answer]:
-        """Judge or train the waiting clients: one call for consecutive ones with the same terms and model."""
+        """Train waiting clients, or compute losses: those with the same terms and model in one call."""
         method, task = self._side.method.client_method, self._side.task
         assert isinstance(method, Training)
         for _, equal in groupby(waiting, lambda one: _kind(one.asked)):
@@ -236,7 +236,7 @@ class _Client(NamedTuple):
             asked = step()
         except StopIteration as end:
             return self._finished(*end.value)
-        if isinstance(asked, Judge) or method.local.fits(asked.task or task, asked.terms):
+        if isinstance(asked, ComputeLoss) or method.local.fits(asked.task or task, asked.terms):
             return _Waiting(self, data, course, asked)
         return self._finished(*method.trained_alone(task, course, data, self.context, asked))
 

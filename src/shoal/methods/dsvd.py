@@ -48,7 +48,7 @@ from shoal.core.gate import Like
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Course, Judge, Start, Training
+from shoal.core.training import ComputeLoss, Course, Start, Training
 from shoal.core.types import Cohort, Context, Memory, Metrics, ModelUpdate, Moment, Reply, Setting, Weights
 from shoal.parts.factors import full_rank, is_matrix, rank_of
 from shoal.server.optimizer import ServerOptimizer
@@ -166,11 +166,11 @@ class DSVD(Training):
     ) -> Course:
         """See `Training`."""
         asked = self.score == "claimed"
-        before = (yield Judge(message.model)) if asked else None
+        before = (yield ComputeLoss(message.model)) if asked else None
         trained = yield Start(message.model, self.terms, only_update=not asked)
         payload: Any = ModelUpdate(trained.update(message.model))
         if before is not None:
-            score = before - (yield Judge(trained.weights))  # eq. 10
+            score = before - (yield ComputeLoss(trained.weights))  # eq. 10
             payload = DSVDReply(payload.update, score)
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 

@@ -2,7 +2,7 @@
 
 Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICLR 2020, Algorithm 2.
 
-    client k:  F_k = loss of w on all its samples                               -> `Judge`
+    client k:  F_k = loss of w on all its samples                               -> `ComputeLoss`
                w_k = E epochs of SGD from w,   G_k = L (w - w_k)                -> `QFedAvg.fold`
                D_k = F_k^q G_k,   h_k = q F_k^(q-1) ||G_k||^2 + L F_k^q         -> `QFedAvg._h`
     server:    w <- w - sum_k D_k / sum_k h_k                                   -> `QFedAvg.finish`
@@ -35,7 +35,7 @@ from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Course, Judge, Start, Training, check_training
+from shoal.core.training import ComputeLoss, Course, Start, Training, check_training
 from shoal.core.tree import elementwise, squared_norm
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
 from shoal.server.optimizer import ServerOptimizer
@@ -139,7 +139,7 @@ class QFedAvg(Training):
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
     ) -> Course:
         """See `Training`."""
-        loss = yield Judge(message.model)
+        loss = yield ComputeLoss(message.model)
         trained = yield Start(message.model, self.terms, only_update=True)
         payload = QFedAvgReply(trained.update(message.model), loss)
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})

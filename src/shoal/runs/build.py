@@ -34,8 +34,8 @@ from shoal.models.layers import batch_norms, dropouts, last_linear, noise_shapes
 from shoal.round_clock import Deadline
 from shoal.runs.crowd import check_population, fleet_of, timetable_of
 from shoal.runs.evaluation import Evaluator
+from shoal.runs.initial_weights import warm
 from shoal.runs.limits import check_memory, within_memory
-from shoal.runs.warm_start import warm
 from shoal.spec import Spec, TaskSpec
 from shoal.task_parts import dataset_loader, model_builder, part_name
 

@@ -6,10 +6,8 @@ import gc
 import hashlib
 import platform
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from shoal.run_settings import Checkpoint
 from shoal.runs.arguments import Given, as_spec
 from shoal.runs.build import Setup, build
 from shoal.runs.clients import client_summary
-from shoal.runs.directory import REPORT, RunDirectory, Saved
+from shoal.runs.directory import REPORT, RunDirectory
 from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
 from shoal.runs.files import storing
 from shoal.runs.model_file import named_weights, weights_sha256
@@ -74,42 +72,6 @@ def run(
         finally:
             if directory is not None:
                 directory.close()
-
-
-def resume(
-    path: str | Path, watcher: Watcher | None = None, *, rounds: int | None = None, report: bool = True
-) -> Result:
-    """Continue a run after its last checkpoint; the results are those of an uninterrupted run.
-
-    With `rounds`, a run goes on until it has so many rounds, also after its end.
-    """
-    directory, spec = RunDirectory.open(Path(path))
-    directory.lock()
-    try:
-        if rounds is not None:
-            directory.extend(rounds)
-            spec = replace(spec, rounds=rounds)
-        saved = directory.load_checkpoint()
-        with one_thread(), closing(spec) as setup:
-            progress = _restored(setup, saved)
-            return play(setup, progress, saved.records, directory, watcher, report)
-    finally:
-        directory.close()
-
-
-def _restored(setup: Setup, saved: Saved) -> Progress:
-    """The progress to go on from; the clients get their memories back."""
-    if saved.progress is None:
-        return start(setup.federation)
-    if saved.environment != environment():
-        warnings.warn(
-            f"this run was started on {saved.environment} and continues on {environment()}: "
-            "the last bits of its numbers may differ from those of an uninterrupted run",
-            stacklevel=3,
-        )
-    for client, memory in saved.memories.items():
-        setup.federation.engine.restore(client, saved.progress.accepted[client], memory)
-    return saved.progress
 
 
 def environment() -> str:

@@ -15,7 +15,8 @@ from shoal.core.method import Method, Recipe
 from shoal.overrides import with_method, with_settings, with_values
 from shoal.runs.directory import REPORT, SUMMARY, RunDirectory
 from shoal.runs.files import is_free
-from shoal.runs.runner import Watcher, resume, run
+from shoal.runs.resume import resume
+from shoal.runs.runner import Watcher, run
 from shoal.spec import Spec, from_table
 
 

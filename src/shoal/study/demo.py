@@ -1,4 +1,4 @@
-"""The five systems, each on the unlikeness that it is for, beside FedAvg; a few minutes, one page."""
+"""The five systems beside FedAvg, each on the kind of heterogeneity that it is for; one page."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ from shoal.runs.files import is_free, write_whole
 from shoal.runs.json_text import to_json
 from shoal.runs.manifest import DamagedError
 from shoal.runs.result import Result
-from shoal.runs.runner import resume, run
+from shoal.runs.resume import resume
+from shoal.runs.runner import run
 from shoal.spec import Spec
 from shoal.terminal import bars
 
