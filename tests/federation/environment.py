@@ -15,8 +15,12 @@ there = pytest.mark.skipif(not Path(PYTHON).exists(), reason="no .venv-federatio
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Files of Flower go to the folder, by which its processes are found; Ray wants short paths."""
-    return {**os.environ, "TMPDIR": str(folder), "RAY_TMPDIR": "/tmp", "PYTHONPATH": SOURCE}
+    """Files of Flower go to the folder, by which its processes are found; Ray wants short paths.
+
+    A node of Flower's own looks for its programs on the path.
+    """
+    path = f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "TMPDIR": str(folder), "RAY_TMPDIR": "/tmp", "PYTHONPATH": SOURCE, "PATH": path}
 
 
 def shoal_command(folder: Path, *arguments: object, timeout: float = 600) -> subprocess.CompletedProcess:

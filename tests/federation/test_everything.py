@@ -115,7 +115,7 @@ def by_hand(folder, **more):
     assert processes_of(folder) == []
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def three_sites(tmp_path_factory):
     """Sites that hold the shares of a spec's partition, and serve one run after another."""
     with by_hand(tmp_path_factory.mktemp("federation")) as hand:
@@ -124,16 +124,17 @@ def three_sites(tmp_path_factory):
         yield hand
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_three_sites_give_the_bits_of_one_machine(name, three_sites):
-    spec = from_table(table(name))
-    (three_sites.folder / f"{name}.toml").write_text(dump_spec(spec))
-    server = three_sites.server("--simulated", spec=f"{name}.toml", out=f"{name}/run")
-    assert server.wait(PATIENCE) == 0
-    found, local = summary(three_sites.folder / name), shoal.run(spec)
-    assert found["weights_sha256"] == local.weights_sha256
-    assert (found["bytes_up"], found["bytes_down"]) == (local.bytes_up, local.bytes_down)
-    assert found["rejected"] == 0
+class TestThreeSites:
+    @pytest.mark.parametrize("name", METHODS)
+    def test_they_give_the_bits_of_one_machine(self, name, three_sites):
+        spec = from_table(table(name))
+        (three_sites.folder / f"{name}.toml").write_text(dump_spec(spec))
+        server = three_sites.server("--simulated", spec=f"{name}.toml", out=f"{name}/run")
+        assert server.wait(PATIENCE) == 0
+        found, local = summary(three_sites.folder / name), shoal.run(spec)
+        assert found["weights_sha256"] == local.weights_sha256
+        assert (found["bytes_up"], found["bytes_down"]) == (local.bytes_up, local.bytes_down)
+        assert found["rejected"] == 0
 
 
 def test_who_has_no_right_key_is_refused_and_logged(tmp_path):
