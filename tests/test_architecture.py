@@ -78,6 +78,7 @@ ALLOWED = {
     },
     "federation": {
         *("core", "engines", "loop", "round_clock", "runs", "run_settings", "spec", "catalogues", "data"),
+        "solver",
     },
     "terminal": {"data", "report", "runs"},
     "study": {

@@ -162,7 +162,9 @@ def test_who_has_no_right_key_is_refused_and_logged(tmp_path):
         hand.said("unknown.log", "trying again")
         end(liar)
         other.write_text(right)
-        for name in "abc":
+        hand.client("b")
+        hand.said("b.log", "b: joined the run")  # once it was refused, nobody waits for it
+        for name in "ac":
             hand.client(name)
         assert server.wait(PATIENCE) == 0
     assert sorted(rounds(tmp_path)[0]["cohort"]) == [0, 1, 2]

@@ -27,6 +27,7 @@ from shoal.federation.site_data import Expected, open_source
 from shoal.runs.build import client_side, make_task
 from shoal.runs.files import write_whole
 from shoal.runs.runner import environment
+from shoal.solver.compiled_sgd import load_kernel
 from shoal.spec import Spec, from_table
 
 SECRET = "secret"  # the name of the file with the seed of a site's own noise
@@ -188,6 +189,7 @@ def join(run: str, invitation: SiteInvitation, number: int, source: str, folder:
     side = client_side(spec, task, data, attackers)
     if spec.privacy is not None and source != "spec":
         side = replace(side, privacy=OwnNoise(spec.privacy, _secret(folder)))
+    load_kernel(task)  # before the site is ready: rounds have deadlines
     evaluates = source != "spec" and spec.evaluate.clients > 0
     side = replace(side, forgiving=source == "spec")  # what an error says at a real site may show data
     return Joined(run, side, expected, samples, evaluates)

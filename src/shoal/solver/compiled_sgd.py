@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from itertools import pairwise
 
 import numpy as np
@@ -42,6 +43,12 @@ def fits(task: Task, terms: tuple[Term, ...]) -> bool:
     fused = task.plan is not None and dense_part(task.plan).fusion
     known = kinds <= ({Proximal} if fused else {Proximal, NotTrue, Generated}) and len(kinds) == len(terms)
     return task.plan is not None and task.plan.params <= LARGEST[type(task.plan)] and known
+
+
+def load_kernel(task: Task) -> None:
+    """Load the kernel that trains the model, or compile it, which takes a minute the first time."""
+    if task.plan is not None:
+        import_module(f"shoal.kernels.{'mlp' if isinstance(task.plan, DensePlan) else 'conv'}_training")
 
 
 def train(
