@@ -1,4 +1,4 @@
-"""A listener on the way between sites and their server: passes everything on, and keeps a copy."""
+"""Listening on the way between sites and a server."""
 
 import contextlib
 import socket
@@ -8,13 +8,19 @@ import threading
 @contextlib.contextmanager
 def recorded(port):
     """A port that leads to the given one, and the bytes of each connection and direction."""
-    heard = []
+    heard, threads = [], []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=_accept, args=(server, port, heard), daemon=True).start()
-        yield server.getsockname()[1], heard
+        threads.append(threading.Thread(target=_accept, args=(server, port, heard, threads)))
+        threads[0].start()
+        try:
+            yield server.getsockname()[1], heard
+        finally:
+            server.shutdown(socket.SHUT_RDWR)  # wakes who waits for a connection
+            for thread in threads:  # the first one ends first: no others are added then
+                thread.join()
 
 
-def _accept(server, port, heard):
+def _accept(server, port, heard, threads):
     with contextlib.suppress(OSError):  # closed: the test is over
         while True:
             one, _ = server.accept()
@@ -23,8 +29,17 @@ def _accept(server, port, heard):
             except OSError:
                 one.close()
                 continue
-            for source, target in ((one, other), (other, one)):
-                threading.Thread(target=_pass_on, args=(source, target, heard), daemon=True).start()
+            threads.append(threading.Thread(target=_connected, args=(one, other, heard)))
+            threads[-1].start()
+
+
+def _connected(one, other, heard):
+    """Pass on what either end says, until both are silent."""
+    with one, other:
+        back = threading.Thread(target=_pass_on, args=(other, one, heard))
+        back.start()
+        _pass_on(one, other, heard)
+        back.join()
 
 
 def _pass_on(source, target, heard):
