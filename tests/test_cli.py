@@ -142,6 +142,8 @@ def test_report(call, tmp_path):
     assert code == 0
     assert "page.html" in out
     assert "local" in (tmp_path / "page.html").read_text()
+    assert call("report", "one", "two", "--out", "curves.png")[0] == 0
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("command", LISTS)

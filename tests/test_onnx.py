@@ -12,7 +12,7 @@ pytest.importorskip("onnx", reason="needs pip install 'shoal[onnx]'")
 pytest.importorskip("onnxscript", reason="needs pip install 'shoal[onnx]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs pip install onnxruntime")
 
-DIGITS = {"task": {"dataset": "digits", "model": "lenet"}, "partition": {"kind": "iid", "clients": 4}}
+QUICK = {"rounds": 1, "partition": {"clients": 40}, "selector": {"count": 1}, "evaluate": {"clients": 1}}
 
 
 @pytest.mark.filterwarnings("ignore")  # those of the exporter are not ours
@@ -20,8 +20,8 @@ DIGITS = {"task": {"dataset": "digits", "model": "lenet"}, "partition": {"kind":
     "tables",
     [
         table(rounds=1),
-        {"rounds": 1, **DIGITS, "local": {"lr": 0.1}},
-        {"rounds": 1, "task": {"dataset": "digits", "model": "resnet18"}, "partition": {"clients": 4}},
+        {**QUICK, "task": {"dataset": "mnist5k", "model": "lenet"}},
+        {**QUICK, "task": {"dataset": "digits", "model": "resnet18"}},
     ],
     ids=["toy", "lenet", "resnet18"],
 )

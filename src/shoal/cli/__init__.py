@@ -76,7 +76,11 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {  # shown below the help
     audit: ("shoal audit --uploads fedavg,genefl:gamma=6",),
     reproduce: ("shoal reproduce list", "shoal reproduce fedqp-table1 --scale quick"),
     partition: ("shoal partition examples/demo.toml --out who-holds-what.png",),
-    report: ("shoal report runs/first --out first.html", "shoal report runs/compared --out table.csv"),
+    report: (
+        "shoal report runs/first --out first.html",
+        "shoal report runs/compared --out table.csv",
+        "shoal report runs/compared --out curves.png",
+    ),
     export: ("shoal export runs/first --out model.pt", "shoal export runs/own --client all --out site.onnx"),
     bench: ("shoal bench methods",),
     keys: ("shoal keys federation --sites north,south,east",),

@@ -1,4 +1,4 @@
-"""The page of a run, drawn in a process of its own: it loads matplotlib while the run loads torch and trains."""
+"""The page of a run, drawn by a process that loads matplotlib while the run loads torch and trains."""
 
 from __future__ import annotations
 
