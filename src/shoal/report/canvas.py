@@ -86,7 +86,7 @@ class Snug(LayoutEngine):
     def execute(self, figure: Any) -> None:
         """Place the axes of a figure."""
         if len(figure.axes) != 1:
-            ConstrainedLayoutEngine().execute(figure)  # type: ignore[no-untyped-call]
+            ConstrainedLayoutEngine().execute(figure)
             return
         for _ in range(2):  # a larger chart may have other ticks, whose labels take other room
             (axes,) = figure.axes
