@@ -29,6 +29,8 @@ from shoal.cli.runs import compare, resume, run, verify
 from shoal.cli.user_errors import users_error
 from shoal.core.errors import SpecError, StageError
 
+_UsageError: Any = typer.BadParameter.__base__  # which typer does not export
+
 # typer loads pydantic, a third of its time, to read an absent --help that has no default
 NO_HELP = {"help": False}
 NO_COMPLETION = dict.fromkeys(("install_completion", "show_completion"), False)
@@ -100,7 +102,10 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
-            app()
+            sys.exit((app(standalone_mode=False) or 0) if len(sys.argv) > 1 else app())
+    except _UsageError as error:
+        complain(_what_is_wrong(error))
+        sys.exit(2)
     except SystemExit as ended:
         sys.exit(_ended(ended))
     except SpecError as error:
@@ -121,6 +126,12 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     finally:
         gc.freeze()  # the process ends: nobody needs a last search for garbage, which takes half a second
+
+
+def _what_is_wrong(error: Any) -> str:
+    """What typer says of a command line that it cannot read, without a box around it."""
+    command = error.ctx.command_path if error.ctx else "shoal"
+    return f"{' '.join(error.format_message().split()).rstrip('.')}; see {command} --help"
 
 
 def _ended(ended: SystemExit) -> int | str | None:

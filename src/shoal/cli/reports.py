@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.options import JsonFlag, SetOption, SpecFile, complain, loading, own_modules
+from shoal.cli.options import PICTURES, JsonFlag, SetOption, SpecFile, complain, loading, own_modules
 from shoal.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from shoal.spec import Spec
 
 PAGES = (".html", ".htm")
-PICTURES = (".png", ".svg", ".pdf")  # what the name of a picture may end in
 
 
 def partition(
