@@ -142,6 +142,26 @@ def test_report(call, tmp_path):
     assert code == 0
     assert "page.html" in out
     assert "local" in (tmp_path / "page.html").read_text()
+    assert call("report", "one", "two", "--out", "curves.png")[0] == 0
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compare"], "Missing argument 'NAME'; see"),
+        (["report", "x"], "Missing option '--out'; see"),
+        (["newcomers"], "No such command 'newcomers'; see"),
+        (["methods", "--nope"], "No such option: --nope; see"),
+    ],
+)
+def test_a_line_that_is_no_command(monkeypatch, capsys, arguments, said):
+    monkeypatch.setattr("sys.argv", ["shoal", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"shoal: {said}")
 
 
 @pytest.mark.parametrize("command", LISTS)

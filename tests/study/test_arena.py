@@ -305,6 +305,18 @@ def test_heat_maps():
     assert success.rows["one"] == [Shade("25.0", 0.75)]
 
 
+def test_a_small_difference_has_a_small_difference_in_colour():
+    nothing = dict.fromkeys(("attack_success", "degradation", "tolerance", "detection", "of_oracle"))
+    nothing |= dict.fromkeys(("worst_of_oracle", "attackers_step_share")) | {"poor": False, "std": 0.0}
+    grid = [
+        {"defence": "one", "attack": attack, "accuracy": accuracy, "attackers_weight": weight, **nothing}
+        for attack, accuracy, weight in ((CLEAN, 0.9, 0.0), ("ipm", 0.89, 0.001))
+    ]
+    accuracy, weight = heats(grid)
+    assert [shade.depth for shade in accuracy.rows["one"]] == pytest.approx([1, 0.9])
+    assert [shade.depth for shade in weight.rows["one"]] == pytest.approx([1, 0.99])
+
+
 def test_colours():
     assert colours(0) == ("#f0f9d7", "#1b1f24")
     assert colours(1) == colours(2) == ("#081d58", "#ffffff")

@@ -29,6 +29,8 @@ from shoal.cli.runs import compare, resume, run, verify
 from shoal.cli.user_errors import users_error
 from shoal.core.errors import SpecError, StageError
 
+_UsageError: Any = typer.BadParameter.__base__  # which typer does not export
+
 # typer loads pydantic, a third of its time, to read an absent --help that has no default
 NO_HELP = {"help": False}
 NO_COMPLETION = dict.fromkeys(("install_completion", "show_completion"), False)
@@ -76,7 +78,11 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {  # shown below the help
     audit: ("shoal audit --uploads fedavg,genefl:gamma=6",),
     reproduce: ("shoal reproduce list", "shoal reproduce fedqp-table1 --scale quick"),
     partition: ("shoal partition examples/demo.toml --out who-holds-what.png",),
-    report: ("shoal report runs/first --out first.html", "shoal report runs/compared --out table.csv"),
+    report: (
+        "shoal report runs/first --out first.html",
+        "shoal report runs/compared --out table.csv",
+        "shoal report runs/compared --out curves.png",
+    ),
     export: ("shoal export runs/first --out model.pt", "shoal export runs/own --client all --out site.onnx"),
     bench: ("shoal bench methods",),
     keys: ("shoal keys federation --sites north,south,east",),
@@ -96,7 +102,10 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
-            app()
+            sys.exit((app(standalone_mode=False) or 0) if len(sys.argv) > 1 else app())
+    except _UsageError as error:
+        complain(_what_is_wrong(error))
+        sys.exit(2)
     except SystemExit as ended:
         sys.exit(_ended(ended))
     except SpecError as error:
@@ -117,6 +126,12 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     finally:
         gc.freeze()  # the process ends: nobody needs a last search for garbage, which takes half a second
+
+
+def _what_is_wrong(error: Any) -> str:
+    """What typer says of a command line that it cannot read, without a box around it."""
+    command = error.ctx.command_path if error.ctx else "shoal"
+    return f"{' '.join(error.format_message().split()).rstrip('.')}; see {command} --help"
 
 
 def _ended(ended: SystemExit) -> int | str | None:

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.options import JsonFlag, loading
-from shoal.cli.reports import PICTURES
+from shoal.cli.options import PICTURES, JsonFlag, loading
 from shoal.core.errors import SpecError
 
 TABLES = ("methods", "modes", "codecs", "aggregators", "checkpoints")  # that are no workloads

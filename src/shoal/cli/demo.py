@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.options import interruptible, loading
+from shoal.cli.options import PICTURES, interruptible, loading
+from shoal.core.errors import SpecError
 
 
 def demo(
@@ -27,6 +28,10 @@ def demo(
         from shoal.study import demo as study
         from shoal.terminal import show_table, stdout
 
+    if picture is not None and picture.suffix.lower() not in PICTURES:
+        raise SpecError(f"--picture {picture} must end in one of {', '.join(PICTURES)}")
+    if rounds < 0:
+        raise SpecError(f"--rounds must be at least 0, got {rounds}; 0 are as many as it takes")
     with interruptible(lambda: "the same command continues where it stopped"):
         scenes = study.run_demo(out, rounds)
     rows = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,4 +72,8 @@ def _write(result: Result, client: int | str | None, path: Path) -> None:
         raise SpecError("ONNX needs packages that are not installed; run pip install 'shoal[onnx]'") from None
     sample = result.dataset.x_test[:1]
     shapes = ({0: torch.export.Dim("batch")},)
-    torch.onnx.export(module, (sample,), path, dynamic_shapes=shapes, dynamo=True, verbose=False)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that no model here needs
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of torch to itself
+        torch.onnx.export(
+            module, (sample,), path, dynamic_shapes=shapes, dynamo=True, verbose=False, external_data=False
+        )

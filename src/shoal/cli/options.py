@@ -18,6 +18,7 @@ from shoal.core.errors import SpecError
 
 MOST_SEEDS = 1000
 TABLES = (".csv", ".tex", ".md")  # what the name of a table may end in
+PICTURES = (".png", ".svg", ".pdf")  # what the name of a picture may end in
 FILES = (".html", ".htm", ".json", ".txt", ".xlsx", ".pdf", ".png", ".svg", ".toml", ".yaml")  # no folders
 
 SpecFile = Annotated[

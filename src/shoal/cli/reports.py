@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.options import JsonFlag, SetOption, SpecFile, complain, loading, own_modules
+from shoal.cli.options import PICTURES, JsonFlag, SetOption, SpecFile, complain, loading, own_modules
 from shoal.core.errors import SpecError
 
 if TYPE_CHECKING:
     from shoal.core.data import Dataset, Shards
+    from shoal.report.runs import RunView
     from shoal.spec import Spec
 
 PAGES = (".html", ".htm")
-PICTURES = (".png", ".svg", ".pdf")  # what the name of a picture may end in
 
 
 def partition(
@@ -75,10 +76,14 @@ def report(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="FILE", help="Page (.html) or table (.csv, .tex, .md) to write."),
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Page (.html), table (.csv, .tex, .md) or picture of the curves (.png, .svg, .pdf).",
+        ),
     ],
 ) -> None:
-    """Write an HTML report on one run, or a comparison of several; or a table of them for a paper."""
+    """Write an HTML report on one run, or a comparison of several; or a table or a picture for a paper."""
     with loading():
         from shoal.report.page import write_report
         from shoal.report.paper_table import ENDINGS, paper_table
@@ -90,20 +95,37 @@ def report(
     import matplotlib
 
     matplotlib.rcdefaults()  # a file `matplotlibrc` in the current folder has no say
-    if out.suffix.lower() not in (*PAGES, *ENDINGS):
-        raise SpecError(f"--out {out} must end in one of {', '.join((*PAGES, *ENDINGS))}")
+    ending = out.suffix.lower()
+    if ending not in (*PAGES, *ENDINGS, *PICTURES):
+        raise SpecError(f"--out {out} must end in one of {', '.join((*PAGES, *ENDINGS, *PICTURES))}")
     folders = run_directories(directories)
     views = read_runs(folders)
     for folder in folders:
         for flaw in verify(folder).flaws[:1]:
             complain(f"warning: {flaw}")
     try:
-        if out.suffix.lower() in ENDINGS:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(out, paper_table(views, ENDINGS[out.suffix.lower()]).encode())
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if ending in ENDINGS:
+            write_whole(out, paper_table(views, ENDINGS[ending]).encode())
             stdout().print(f"Table: {out}", soft_wrap=True)
-            return
-        write_report(views, out, title=" against ".join(dict.fromkeys(view.label for view in views)))
+        elif ending in PICTURES:
+            _draw_curves(views, out)
+            stdout().print(f"Picture: {out}", soft_wrap=True)
+        else:
+            write_report(views, out, title=" against ".join(dict.fromkeys(view.label for view in views)))
+            stdout().print(f"Report: {out}", soft_wrap=True)
     except OSError as error:
         raise SpecError(f"{out} cannot be written: {error.strerror}; choose another --out") from None
-    stdout().print(f"Report: {out}")
+
+
+def _draw_curves(views: Sequence[RunView], path: Path) -> None:
+    from shoal.report.charts import metric_chart
+    from shoal.report.series import is_regression
+
+    metric = "mse" if is_regression(views) else "accuracy"
+    picture = metric_chart(views, metric)
+    if picture is None:
+        raise SpecError(
+            f"no round of these runs has measured the {metric}; set evaluate.every to see a curve"
+        )
+    picture.savefig(path, dpi=150, facecolor="white")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.cli.drawing import Draw, drawing
 from shoal.cli.options import (
     FILES,
     TABLES,
@@ -57,25 +58,34 @@ def run(
     json: JsonFlag = False,
 ) -> None:
     """Run a federation; write its record, its model and a report."""
+    if out is not None and out.suffix in (*FILES, *TABLES):
+        raise SpecError(f"--out {out} must be a folder; for a page: shoal report DIR --out page.html")
+    changes = [*(settings or []), *([f"engine.name={engine}"] if engine else [])]
+    with drawing() as draw:
+        folder = _run(spec, method, changes, out, draw)
+    _show_run(folder, json)
+
+
+def _run(spec: Path | None, method: str | None, settings: list[str], out: Path | None, draw: Draw) -> Path:
+    """Run a federation, and return the folder of the run."""
     with loading():
         from shoal.overrides import with_method, with_settings
+        from shoal.runs.directory import REPORT
         from shoal.runs.runner import run as run_spec
         from shoal.spec import from_table, load_table
         from shoal.terminal import bars
 
-    if out is not None and out.suffix in (*FILES, *TABLES):
-        raise SpecError(f"--out {out} must be a folder; for a page: shoal report DIR --out page.html")
     own_modules()
     table = {} if spec is None else load_table(spec)
     if method is not None:
         table = with_method(table, method)
-    chosen = from_table(
-        with_settings(table, [*(settings or []), *([f"engine.name={engine}"] if engine else [])])
-    )
+    chosen = from_table(with_settings(table, settings))
     folder = out or free_folder(f"{chosen.method_name}-{chosen.task.dataset}")
     with interruptible(_how_to_go_on(folder)), bars() as shown:
-        run_spec(chosen, folder, shown.add(chosen.method_name, chosen.rounds))
-    _show_run(folder, json)
+        run_spec(chosen, folder, shown.add(chosen.method_name, chosen.rounds), report=False)
+        if not (folder / REPORT).exists():  # a federation over Flower has written its own
+            draw(folder)
+    return folder
 
 
 def resume(

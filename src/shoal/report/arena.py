@@ -12,6 +12,7 @@ from shoal.report.table import NOTHING
 
 Cells = Sequence[Mapping[str, Any]]  # see `shoal.study.arena.cells`
 HARM = "mean under attack"
+_SPAN = 0.1  # that a scale of colours has at least, lest noise look like a difference
 
 
 class HeatMetric(NamedTuple):
@@ -101,8 +102,9 @@ def _heat(metric: HeatMetric, cells: Cells) -> Heat | None:
         return None
     columns = list(dict.fromkeys(attack for _, attack in known))
     lowest, highest = min(known.values()), max(known.values())
-    worst = (highest if metric.best == 0 else lowest) if metric.worst is None else metric.worst
     best = highest if metric.best is None else metric.best
+    furthest = max(highest, best + _SPAN) if metric.best == 0 else min(lowest, best - _SPAN)
+    worst = furthest if metric.worst is None else metric.worst
     if metric.field == "accuracy" and (means := _means(cells)):
         known |= {(defence, HARM): mean for defence, mean in means.items()}
         columns.append(HARM)

@@ -13,6 +13,7 @@ from shoal.report.series import Curve
 from shoal.report.table import NOTHING
 
 FEW_LABELS = 6  # classes whose counts fit into a table
+MOST_TRACKS = 10  # clients whose lines can be told apart in one chart
 
 Columns = dict[str, list[str]]  # title -> a text for each client
 
@@ -69,7 +70,7 @@ def client_tracks(run: RunView) -> list[Curve]:
         for client, value in (record.get("own_accuracy") or {}).items():
             if (found := number(value)) is not None:
                 tracks.setdefault(client, []).append((float(record["round"]), found))
-    if not 1 < len(tracks) <= 20 or all(len(track) < 2 for track in tracks.values()):
+    if not 1 < len(tracks) <= MOST_TRACKS or all(len(track) < 2 for track in tracks.values()):
         return []
     curves = []
     for slot, (client, track) in enumerate(sorted(tracks.items(), key=lambda entry: int(entry[0]))):

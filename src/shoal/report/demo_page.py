@@ -8,7 +8,7 @@ from typing import NamedTuple
 import matplotlib
 from matplotlib.figure import Figure
 
-from shoal.report.canvas import COLOURS, INK, MUTED, STYLE, WIDTH
+from shoal.report.canvas import COLOURS, INK, MUTED, STYLE, WIDTH, whole_ticks
 from shoal.report.charts import metric_chart
 from shoal.report.page_parts import Card, PageTable, TableCell, Tile, card, document
 from shoal.report.runs import RunView
@@ -130,6 +130,7 @@ def demo_picture(scenes: Sequence[DemoScene]) -> Figure:
                 0, 1.03, NAMES[scene.system], transform=panel.transAxes, fontsize=13, color=COLOURS[place]
             )
             panel.set_xlabel(x_title)
+            panel.xaxis.set_major_locator(whole_ticks(6))
             if scene.metric != "accuracy":
                 panel.set_ylabel(METRIC_AXES[scene.metric].title)
             panel.set_ylim(0, 100)

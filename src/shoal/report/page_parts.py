@@ -125,6 +125,7 @@ def document(
     template: str, title: str, kind: str, facts: Mapping[str, str], badge: Badge | None, **parts: Any
 ) -> str:
     """A whole page: a template that extends page.html, filled in with its parts."""
+    title = title.replace(" %", "\N{NO-BREAK SPACE}%")
     return _TEMPLATES.get_template(template).render(title=title, kind=kind, facts=facts, badge=badge, **parts)
 
 

@@ -1,0 +1,30 @@
+"""`python -m shoal.report.drawer` draws the page of one run, whose folder it reads from stdin.
+
+It has loaded what it draws with by the time the run is over. If stdin ends first, there is nothing to draw.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+
+import matplotlib
+
+from shoal.report.page import write_report
+from shoal.report.runs import read_run
+
+
+def main() -> None:
+    """Wait for the folder, then write its page."""
+    gc.disable()  # the process ends before garbage can hurt
+    matplotlib.rcdefaults()  # a file `matplotlibrc` in the current folder has no say
+    folder = Path(os.fsdecode(sys.stdin.buffer.read()))
+    if folder != Path():
+        run = read_run(folder)
+        write_report([run], folder / "report.html", title=run.label)
+
+
+if __name__ == "__main__":
+    main()
