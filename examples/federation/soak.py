@@ -112,7 +112,7 @@ class Soak:
     def close(self):
         for process in (self.server, *self.sites.values()):
             if process.poll() is None:
-                os.kill(process.pid, signal.SIGINT)
+                os.kill(process.pid, signal.SIGTERM)  # heeded in the background too
                 process.wait()
 
 
