@@ -31,3 +31,19 @@ def test_without_a_folder_it_ends_and_a_bad_one_is_told_by_its_exit_code(tmp_pat
     assert drawer(b"", cwd=tmp_path).returncode == 0
     assert drawer(b"nothing here", cwd=tmp_path).returncode != 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_process_that_trains_does_not_load_matplotlib(tmp_path):
+    """It would take a second, while another process has it already."""
+    told = ["run", "--set", "task.dataset=digits", "--set", "rounds=1", "--out", str(tmp_path / "run")]
+    script = f"""
+import sys
+from shoal.cli import main
+sys.argv = ["shoal", *{told!r}]
+try:
+    main()
+except SystemExit as end:
+    sys.exit(end.code or "matplotlib" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
+    assert (tmp_path / "run" / "report.html").exists()

@@ -240,7 +240,7 @@ def _spread(stat: Stat | None) -> dict[str, float] | None:
 
 
 def _show_run(folder: Path, json: bool) -> None:
-    from shoal.report.client_table import client_columns
+    from shoal.report.client_columns import client_columns
     from shoal.report.runs import read_run
     from shoal.report.table import comparison_rows, shown_columns, stat_text
     from shoal.runs.directory import REPORT
