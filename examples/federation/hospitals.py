@@ -82,7 +82,7 @@ def main():
             rows.append((method, json.loads((out / method / "summary.json").read_text())))
     finally:
         for hospital in hospitals:
-            os.kill(hospital.pid, signal.SIGINT)
+            os.kill(hospital.pid, signal.SIGTERM)
         for hospital in hospitals:
             hospital.wait()
     print(f"\n{'method':10} {'mean %':>7} {'worst %':>8} {'sent up':>9} {'seconds':>8}   as one machine")
@@ -94,4 +94,8 @@ def main():
         print(f"{method:10} {mean:7.1f} {worst:8.1f} {up:6.0f} kB {seconds:8.0f}   {same}")
 
 
-main()
+try:
+    main()
+except shoal.SpecError as error:
+    print(f"shoal: {error}", file=sys.stderr)
+    sys.exit(2)

@@ -34,7 +34,7 @@ from shoal.runs.result import Result
 from shoal.spec import Spec
 
 Watcher = Callable[[Record], None]  # called with the record of every round
-SPREAD = 25  # times as long as a checkpoint took passes before the next: they take 4 % of a run
+SPREAD = 40  # times as long as a checkpoint took passes before the next: they take 2.5 % of a run
 
 
 def run(
