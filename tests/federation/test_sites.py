@@ -100,6 +100,21 @@ def rounds(folder):
     return [json.loads(line) for line in (folder / "run" / "rounds.jsonl").read_text().splitlines()]
 
 
+def test_a_site_loads_its_kernel_when_it_joins(tmp_path, monkeypatch):
+    """To compile one may take longer than the deadline of a round."""
+    said = []
+
+    def visited(*job):
+        said.append("visited")
+        raise OSError
+
+    monkeypatch.setattr("shoal.federation.site_client.load_kernel", lambda task: said.append("loaded"))
+    monkeypatch.setattr(SiteClient, "_visited", visited)
+    federated(from_table(table(rounds=1, faults={"on_error": "refuse"})), tmp_path, ["spec"] * 3)
+    assert said[:3] == ["loaded"] * 3
+    assert "visited" in said
+
+
 def test_a_server_without_data_records_what_its_sites_measure(tmp_path, tables):
     federated(from_table(own_table()), tmp_path, tables)
     before = None
