@@ -20,7 +20,6 @@ import torch
 from torch import nn
 
 import shoal
-from shoal.data.images import fashion_mnist
 
 SEEDS = range(512, 522)  # nothing was tuned on them
 UNIFORM = {"name": "fedavg", "weights": "uniform"}
@@ -49,7 +48,7 @@ NETWORKS: dict[str, Any] = {"lenet": "lenet", "BatchNorm": batch_norm}
 @cache
 def fashion() -> shoal.Dataset:
     """The first 6,000 training samples of Fashion-MNIST, and its first 2,000 test samples."""
-    whole = fashion_mnist()
+    whole = shoal.data.DATASETS["fashion_mnist"]()
     return replace(
         whole,
         x_train=whole.x_train[:6000],

@@ -144,6 +144,13 @@ def test_report(call, tmp_path):
     assert "local" in (tmp_path / "page.html").read_text()
     assert call("report", "one", "two", "--out", "curves.png")[0] == 0
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert call("report", "one", "two", "--out", "more/loss.svg", "--chart", "test loss")[0] == 0
+    assert "Test loss" in (tmp_path / "more" / "loss.svg").read_text()
+    code, _, said = call("report", "one", "two", "--out", "x.png", "--chart", "Newcomers")
+    assert (code, len(said.splitlines())) == (2, 1)
+    assert 'no chart "Newcomers"; they have "Accuracy over rounds", "Final accuracy"' in said
+    code, _, said = call("report", "one", "--out", "x.html", "--chart", "Test loss")
+    assert (code, "--chart draws a picture" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,6 @@ def test_rounds_that_are_too_long_are_left_out(monkeypatch):
 
 
 def test_the_tables_stand_alone():
-    for names, chart in ((["methods", "mlp"], None), (["modes"], Path("ratios.png"))):
-        with pytest.raises(SpecError, match=r"takes no other names and no --chart"):
-            bench(names, chart=chart)
+    for names, picture in ((["methods", "mlp"], None), (["modes"], Path("ratios.png"))):
+        with pytest.raises(SpecError, match=r"takes no other names and no --picture"):
+            bench(names, picture=picture)

@@ -13,6 +13,8 @@ from shoal.report.charts import (
     metric_chart,
     metrics_chart,
 )
+from shoal.report.heatmap_cells import Heat, Shade, colours
+from shoal.report.heatmap_figure import shaded_table
 from shoal.report.series import Axis, Histogram
 
 
@@ -143,3 +145,23 @@ def test_places_are_spread_around_where_they_were():
     assert spread_apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
     assert spread_apart([1.0, 1.0, 0.99], 0.1) == pytest.approx([0.9, 1.0, 0.8])
     assert spread_apart([0.0, 0.05], 0.2) == pytest.approx([0.0, 0.2])
+
+
+def test_a_second_metric_stands_beside_the_final_one(make_run):
+    run = make_run()
+    tuned = run._replace(summary={**run.summary, "finetuned_mean_client_accuracy": 0.9})
+    beside = "finetuned_mean_client_accuracy"
+    (axes,) = final_chart([tuned], "mean_client_accuracy", beside=beside).axes
+    (diamond,) = [line for line in axes.lines if line.get_marker() == "D"]
+    assert diamond.get_xdata()[0] == pytest.approx(90)
+    (axes,) = final_chart([run], "mean_client_accuracy", beside=beside).axes
+    assert not [line for line in axes.lines if line.get_marker() == "D"]
+
+
+def test_a_table_of_shades_has_all_names_and_numbers_and_no_colour_where_there_is_none():
+    heat = Heat("Accuracy", "", ["clean", "sign_flip"], {"a": [Shade("1.0", 1.0), Shade("2.0")]})
+    figure = shaded_table(heat)
+    assert {"Accuracy", "clean", "a", "1.0", "2.0"} <= set(texts(figure))
+    deep, none = figure.axes[0].patches
+    assert matplotlib.colors.to_hex(none.get_facecolor()) == "#ffffff"
+    assert matplotlib.colors.to_hex(deep.get_facecolor()) == colours(1.0)[0]

@@ -39,8 +39,18 @@ def command(folder, *more):
 @pytest.fixture(scope="module")
 def fought(tmp_path_factory):
     folder = tmp_path_factory.mktemp("arena")
-    assert command(folder, "--json") == 0
+    assert command(folder, "--json", "--picture", folder / "arena.png") == 0
     return folder
+
+
+def test_the_picture_is_drawn(fought):
+    assert (fought / "arena.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_no_kind_is_refused_before_anything_runs(tmp_path, capsys):
+    assert command(tmp_path, "--picture", "arena.doc") == 2
+    assert "--picture arena.doc must end in one of .png, .svg, .pdf" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_file_has_all_pairs(fought):

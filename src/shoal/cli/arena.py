@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import JsonFlag, SetOption, free_folder, interruptible, loading, numbers, own_modules
+from shoal.cli.options import (
+    JsonFlag,
+    PictureOption,
+    SetOption,
+    check_picture,
+    free_folder,
+    interruptible,
+    loading,
+    numbers,
+    own_modules,
+    save_picture,
+)
 
 if TYPE_CHECKING:
     from shoal.report.heatmap_cells import Heat
@@ -58,6 +69,7 @@ def arena(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder to write to, or to continue in.")
     ] = None,
+    picture: PictureOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Run every defence against every attack, and without an attack, on all cores.
@@ -65,6 +77,7 @@ def arena(
     If --out holds part of the same arena, only what is missing is run.
     """
     with loading():
+        from shoal.report.heatmap_figure import shaded_table
         from shoal.runs.directory import REPORT
         from shoal.runs.files import write_whole
         from shoal.runs.json_text import to_json
@@ -73,6 +86,7 @@ def arena(
         from shoal.terminal import show_heat, stdout
 
     own_modules()
+    check_picture(picture)
     folder = out or free_folder("arena")
     table = study.QUICK if spec is None else load_table(spec)
     matches = study.plan(study.names(defences), study.names(attacks), table, settings or [], numbers(seeds))
@@ -86,6 +100,8 @@ def arena(
     heats = _write_page(folder, title, cells, matches)
     result = {"seeds": numbers(seeds), "attackers_share": share, "seconds": seconds, "cells": cells}
     write_whole(folder / RESULT, (to_json(result, indent=2) + "\n").encode())
+    if picture is not None:
+        save_picture(shaded_table(heats[0]), picture)
     if json:
         print(to_json({"out": str(folder), "report": str(folder / REPORT), **result}))
         return
@@ -93,6 +109,8 @@ def arena(
     for heat in heats[:2]:  # what matters most
         show_heat(heat, "Defence")
     stdout().print(f"Report: {folder / REPORT}", soft_wrap=True)
+    if picture is not None:
+        stdout().print(f"Picture: {picture}", soft_wrap=True)
 
 
 def _write_page(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.options import PICTURES, JsonFlag, loading
+from shoal.cli.options import JsonFlag, PictureOption, check_picture, loading, save_picture
 from shoal.core.errors import SpecError
 
 TABLES = ("methods", "modes", "codecs", "aggregators", "checkpoints")  # that are no workloads
@@ -26,20 +26,19 @@ def bench(
         ),
     ] = None,
     pairs: Annotated[int, typer.Option(help="How often each contestant has its turn.")] = 7,
-    chart: Annotated[Path | None, typer.Option(metavar="PICTURE.png", help="Draw the ratios.")] = None,
+    picture: PictureOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Measure throughput beside a plain PyTorch loop, and beside peers where they are installed."""
     tables = [name for name in names or [] if name in TABLES]
-    if tables and (len(names or []) > 1 or chart is not None):
-        raise SpecError(f"`shoal bench {tables[0]}` takes no other names and no --chart; leave them out")
-    if chart is not None and chart.suffix.lower() not in PICTURES:
-        raise SpecError(f"--chart {chart} must end in one of {', '.join(PICTURES)}")
+    if tables and (len(names or []) > 1 or picture is not None):
+        raise SpecError(f"`shoal bench {tables[0]}` takes no other names and no --picture; leave them out")
+    check_picture(picture)
     with loading():
         from shoal.runs.json_text import to_json
         from shoal.terminal import show_table
 
-    rows = _table(tables[0]) if tables else _workloads(names or [], pairs, chart)
+    rows = _table(tables[0]) if tables else _workloads(names or [], pairs, picture)
     if json:
         print(to_json(rows))
         return
@@ -131,7 +130,7 @@ def _table(name: str) -> list[dict[str, Any]]:
         return tables[name](watcher=lambda model, method: status.update(f"{model}: {method}"))
 
 
-def _workloads(names: Sequence[str], pairs: int, chart: Path | None) -> list[dict[str, Any]]:
+def _workloads(names: Sequence[str], pairs: int, picture: Path | None) -> list[dict[str, Any]]:
     from shoal.bench import measure
     from shoal.bench.workloads import WORKLOADS
     from shoal.terminal import stderr
@@ -140,6 +139,6 @@ def _workloads(names: Sequence[str], pairs: int, chart: Path | None) -> list[dic
         rows = measure.measure(
             names or list(WORKLOADS), pairs, watcher=lambda w, c, t: status.update(f"{w}: {c}, turn {t}")
         )
-    if chart is not None:
-        measure.chart(rows).savefig(chart)
+    if picture is not None:
+        save_picture(measure.chart(rows), picture)
     return rows

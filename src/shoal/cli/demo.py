@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.options import PICTURES, interruptible, loading
+from shoal.cli.options import PictureOption, check_picture, interruptible, loading, save_picture
 from shoal.core.errors import SpecError
 
 
@@ -15,9 +15,7 @@ def demo(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Folder to write to, or to continue in.")
     ] = Path("runs/demo"),
-    picture: Annotated[
-        Path | None, typer.Option(metavar="PICTURE.png", help="Also draw the five systems in one picture.")
-    ] = None,
+    picture: PictureOption = None,
     rounds: Annotated[int, typer.Option(help="Fewer rounds, for a first look; 0: as many as it takes.")] = 0,
 ) -> None:
     """Compare five methods with FedAvg, each on the heterogeneity that it is for, in about two minutes."""
@@ -28,8 +26,7 @@ def demo(
         from shoal.study import demo as study
         from shoal.terminal import show_table, stdout
 
-    if picture is not None and picture.suffix.lower() not in PICTURES:
-        raise SpecError(f"--picture {picture} must end in one of {', '.join(PICTURES)}")
+    check_picture(picture)
     if rounds < 0:
         raise SpecError(f"--rounds must be at least 0, got {rounds}; 0 are as many as it takes")
     with interruptible(lambda: "the same command continues where it stopped"):
@@ -41,6 +38,6 @@ def demo(
             rows.append([scene.unlike, NAMES[row.label], *cells])
     show_table("Five ways in which clients differ", ["Unlike in", "Method", "Accuracy %", "Sent up"], rows)
     if picture is not None:
-        study.picture(scenes).savefig(picture)
+        save_picture(study.picture(scenes), picture)
         stdout().print(f"Picture: {picture}", soft_wrap=True)
     stdout().print(f"Page: {out / REPORT}", soft_wrap=True)

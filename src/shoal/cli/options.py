@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shoal.core.errors import SpecError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_SEEDS = 1000
 TABLES = (".csv", ".tex", ".md")  # what the name of a table may end in
@@ -31,7 +34,10 @@ SetOption = Annotated[
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
-
+PictureOption = Annotated[
+    Path | None,
+    typer.Option(metavar="PICTURE.png", help="Also draw the result in one picture (png, svg, pdf)."),
+]
 
 INTERRUPTED, PIPE_CLOSED = 128 + signal.SIGINT, 128 + 13  # exit codes, as shells count them
 
@@ -90,6 +96,21 @@ def numbers(seeds: str) -> list[int]:
     if not found:
         raise SpecError(f"--seeds {seeds!r} are none; a range goes up, such as 0-4")
     return found
+
+
+def check_picture(path: Path | None, option: str = "--picture") -> None:
+    """Refuse a name that no picture can have."""
+    if path is not None and path.suffix.lower() not in PICTURES:
+        raise SpecError(f"{option} {path} must end in one of {', '.join(PICTURES)}")
+
+
+def save_picture(figure: Figure, path: Path, option: str = "--picture") -> None:
+    """Write a figure, on white."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150, facecolor="white")
+    except OSError as error:
+        raise SpecError(f"{path} cannot be written: {error.strerror}; choose another {option}") from None
 
 
 def grid_of(options: Sequence[str]) -> dict[str, list[str]]:

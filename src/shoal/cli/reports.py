@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.options import PICTURES, JsonFlag, SetOption, SpecFile, complain, loading, own_modules
+from shoal.cli.options import (
+    PICTURES,
+    JsonFlag,
+    SetOption,
+    SpecFile,
+    check_picture,
+    complain,
+    loading,
+    own_modules,
+    save_picture,
+)
 from shoal.core.errors import SpecError
 
 if TYPE_CHECKING:
     from shoal.core.data import Dataset, Shards
-    from shoal.report.runs import RunView
     from shoal.spec import Spec
 
 PAGES = (".html", ".htm")
@@ -40,8 +48,7 @@ def partition(
     own_modules()
     if out is None and not json:
         raise SpecError("say where to draw the picture with --out picture.png, or ask for --json")
-    if out is not None and out.suffix.lower() not in PICTURES:
-        raise SpecError(f"--out {out} must end in one of {', '.join(PICTURES)}")
+    check_picture(out, "--out")
     chosen = from_table(with_settings({} if spec is None else load_table(spec), settings or []))
     dataset, shards = deal(chosen)
     if out is not None:
@@ -63,11 +70,7 @@ def _draw(chosen: Spec, dataset: Dataset, shards: Shards, path: Path) -> None:
     clients = shown_clients(chosen, len(shards))
     title = f"{chosen.task.dataset}, {partition_text(to_table(chosen)['partition'])}"
     picture = partition_picture(label_matrix(dataset, shards, clients), clients, len(shards), title)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        picture.savefig(path)
-    except OSError as error:
-        raise SpecError(f"{path} cannot be written: {error.strerror}; choose another --out") from None
+    save_picture(picture, path, "--out")
 
 
 def report(
@@ -79,13 +82,17 @@ def report(
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Page (.html), table (.csv, .tex, .md) or picture of the curves (.png, .svg, .pdf).",
+            help="Page (.html), table (.csv, .tex, .md) or picture (.png, .svg, .pdf).",
         ),
     ],
+    chart: Annotated[
+        str | None,
+        typer.Option(metavar="TITLE", help="The chart of the page to draw.", show_default="the first"),
+    ] = None,
 ) -> None:
     """Write an HTML report on one run, or a comparison of several; or a table or a picture for a paper."""
     with loading():
-        from shoal.report.page import write_report
+        from shoal.report.page import chart_of, write_report
         from shoal.report.paper_table import ENDINGS, paper_table
         from shoal.report.runs import read_runs, run_directories
         from shoal.runs.files import write_whole
@@ -98,6 +105,8 @@ def report(
     ending = out.suffix.lower()
     if ending not in (*PAGES, *ENDINGS, *PICTURES):
         raise SpecError(f"--out {out} must end in one of {', '.join((*PAGES, *ENDINGS, *PICTURES))}")
+    if chart is not None and ending not in PICTURES:
+        raise SpecError(f"--chart draws a picture, but --out {out} ends in none of {', '.join(PICTURES)}")
     folders = run_directories(directories)
     views = read_runs(folders)
     for folder in folders:
@@ -109,23 +118,10 @@ def report(
             write_whole(out, paper_table(views, ENDINGS[ending]).encode())
             stdout().print(f"Table: {out}", soft_wrap=True)
         elif ending in PICTURES:
-            _draw_curves(views, out)
+            save_picture(chart_of(views, chart), out, "--out")
             stdout().print(f"Picture: {out}", soft_wrap=True)
         else:
             write_report(views, out, title=" against ".join(dict.fromkeys(view.label for view in views)))
             stdout().print(f"Report: {out}", soft_wrap=True)
     except OSError as error:
         raise SpecError(f"{out} cannot be written: {error.strerror}; choose another --out") from None
-
-
-def _draw_curves(views: Sequence[RunView], path: Path) -> None:
-    from shoal.report.charts import metric_chart
-    from shoal.report.series import is_regression
-
-    metric = "mse" if is_regression(views) else "accuracy"
-    picture = metric_chart(views, metric)
-    if picture is None:
-        raise SpecError(
-            f"no round of these runs has measured the {metric}; set evaluate.every to see a curve"
-        )
-    picture.savefig(path, dpi=150, facecolor="white")

@@ -34,7 +34,7 @@ from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Training
-from shoal.core.tree import add
+from shoal.core.tree import add, subtract
 from shoal.core.types import (
     Cohort,
     Context,
@@ -142,7 +142,7 @@ class FedAMP(Training):
         sent = message.model.params
         trained = yield pulled(memory, sent, self.mu, self.terms, self._proximal)  # eq. 7
         own = trained.weights
-        update = Weights({name: own.params[name] - value for name, value in sent.items()}, {})
+        update = Weights(subtract(own.params, sent), {})
         return own, Reply(ModelUpdate(update), data.weight, {"train_loss": trained.loss})
 
     def local_model(self, memory: Weights, message: Any) -> Weights:

@@ -28,6 +28,11 @@ from shoal.report.series import METRIC_AXES, Against, Axis, Curve, Histogram, me
 from shoal.report.table import byte_unit, comparison_rows, second_unit, stat_text
 
 MOST_BANDS = 8  # with more lines than this, their bands would hide one another
+FINAL_AXES = {
+    "final_accuracy": percent("Final accuracy"),
+    "final_mse": Axis("Final MSE"),
+    "mean_client_accuracy": percent("Mean client accuracy"),
+}
 _LINE = 13.5  # points between the labels of neighbouring lines
 _SPAN = 0.1  # of a scale from 0 to 100 % that an axis shows at least, lest noise look like a difference
 _FAR = 30.0  # times as large: too far apart for a linear scale
@@ -99,16 +104,22 @@ def line_chart(
     return figure
 
 
-def final_chart(runs: Sequence[RunView], metric: str, width: float = WIDTH) -> Figure | None:
-    """The final value of each label with its deviation over seeds, best at the top; each seed is a ring."""
+def final_chart(
+    runs: Sequence[RunView], metric: str, width: float = WIDTH, beside: str = ""
+) -> Figure | None:
+    """The final value of each label with its deviation over seeds, best at the top; each seed is a ring.
+
+    The mean of a second metric, `beside`, is a diamond.
+    """
     rows = comparison_rows(runs)
-    axis = percent("Final accuracy") if metric == "final_accuracy" else Axis("Final MSE")
+    axis = FINAL_AXES[metric]
     known = [(slot, row.label, stat) for slot, row in enumerate(rows) if (stat := row.stat(metric))]
     if not known:
         return None
     known.sort(key=lambda entry: entry[2].mean, reverse=axis.factor == 1)
     figure, axes = canvas(width, max(_height(width) - 0.2, 0.75 + 0.26 * len(known)))
-    beside = axes.get_yaxis_transform()  # x in parts of the chart, y in data
+    at_the_end = axes.get_yaxis_transform()  # x in parts of the chart, y in data
+    second = {row.label: stat for row in rows if beside and (stat := row.stat(beside))}
     for place, (slot, label, stat) in enumerate(known):
         colour = look(slot)["color"]
         mean, std = axis.factor * stat.mean, axis.factor * stat.std
@@ -117,7 +128,9 @@ def final_chart(runs: Sequence[RunView], metric: str, width: float = WIDTH) -> F
         rings = [axis.factor * value for value in values if value is not None]
         axes.plot(rings, [place] * len(rings), "o", color=colour, fillstyle="none", markersize=4, alpha=0.6)
         axes.plot([mean], [place], "o", color=colour, markersize=7)
-        axes.text(1.02, place, stat_text(metric, stat), transform=beside, va="center", color=INK)
+        if label in second:
+            axes.plot([axis.factor * second[label].mean], [place], "D", color=colour, markersize=5, alpha=0.7)
+        axes.text(1.02, place, stat_text(metric, stat), transform=at_the_end, va="center", color=INK)
     axes.set_yticks(range(len(known)), [short(label) for _, label, _ in known])
     axes.tick_params(axis="y", labelcolor=INK, labelsize=10)
     axes.set_ylim(-0.6, len(known) - 0.4)

@@ -70,6 +70,13 @@ def _results(
 
 def _charts(runs: Sequence[RunView]) -> dict[str, Gallery]:
     """Title of a section -> its charts, for those that have any."""
+    many = len({run.label for run in runs}) > MOST_BANDS
+    drawn = {title: gallery(sketches, roomy=many) for title, sketches in comparison_sketches(runs).items()}
+    return {title: cards for title, cards in drawn.items() if cards}
+
+
+def comparison_sketches(runs: Sequence[RunView]) -> dict[str, list[Sketch]]:
+    """Title of a section -> its charts, some of which may have nothing to show."""
     regression = is_regression(runs)
     metric, name, final = ("mse", "MSE", "MSE") if regression else ("accuracy", "Accuracy", "accuracy")
     labels = {run.label for run in runs}
@@ -78,13 +85,14 @@ def _charts(runs: Sequence[RunView]) -> dict[str, Gallery]:
     def over(metric: str, title: str, against: Against = "rounds", remark: str = "") -> Sketch:
         return Sketch(lambda width: metric_chart(runs, metric, against, width), title, remark)
 
+    rings = "Dots are means, rings single seeds." if repeated else ""
     band = "Lines are means over seeds" + ("." if many else ", bands one standard deviation.")
     learning = [
         over(metric, f"{name} over rounds", remark=band if repeated else ""),
         Sketch(
             lambda width: final_chart(runs, f"final_{metric}", width),
             f"Final {final}",
-            "Dots are means, rings single seeds." if repeated else "",
+            rings,
         ),
     ]
     costs = [
@@ -92,17 +100,21 @@ def _charts(runs: Sequence[RunView]) -> dict[str, Gallery]:
         over(metric, f"{name} against time", "seconds"),
         over(metric, f"{name} against simulated time", "virtual_seconds"),
     ]
+    tuned = any("finetuned_mean_client_accuracy" in run.summary for run in runs)
     samples = {sample_text(run) for run in runs}
     sample = samples.pop() if len(samples) == 1 else ""
     clients = [
         over("mean_client_accuracy", "Mean client accuracy", remark=sample),
         over("worst_client_accuracy", "Worst tenth of clients", remark=sample),
         over("newcomers.mean_client_accuracy", "Mean newcomer accuracy", remark=sample),
+        Sketch(
+            lambda width: final_chart(runs, "mean_client_accuracy", width, "finetuned_mean_client_accuracy"),
+            "Final mean client accuracy",
+            " ".join(filter(None, (rings, "Diamonds: after fine-tuning." if tuned else ""))),
+        ),
     ]
     losses = [over("loss", "Test loss"), over("clients.train_loss", "Training loss")]
-    sections = {"Learning": learning, "Cost": costs, "Clients": clients, "Losses": losses}
-    drawn = {title: gallery(sketches, roomy=many) for title, sketches in sections.items()}
-    return {title: cards for title, cards in drawn.items() if cards}
+    return {"Learning": learning, "Cost": costs, "Clients": clients, "Losses": losses}
 
 
 def _mixed(runs: Sequence[RunView], labels: Sequence[str]) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""A matrix of numbers as a heat map."""
+"""Heat maps as figures: a matrix of numbers, and the shades of a table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import matplotlib
 import numpy as np
 from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from shoal.report.canvas import HEAT, INK, STYLE, canvas, short
+from shoal.report.canvas import HEAT, INK, MUTED, STYLE, canvas, short
+from shoal.report.heatmap_cells import Heat, colours
 
 _CELL, _SIDE = (0.62, 0.34), (2.4, 1.1)  # inches (width, height): of a cell, and of labels and margins
 
@@ -53,3 +55,33 @@ def heat_map(
                 axes.text(column, row, text, ha="center", va="center", fontsize=8.5, color=ink)
         axes.tick_params(labelcolor=INK)
     return figure
+
+
+def shaded_table(heat: Heat) -> Figure:
+    """A heat map as a page shows it: cells with their texts, whose colours say how good they are."""
+    wide, tall = len(heat.columns), len(heat.rows)
+    with matplotlib.rc_context(STYLE):
+        figure, axes = canvas(_CELL[0] * 1.25 * wide + _SIDE[0] / 1.5, _CELL[1] * tall + _SIDE[1])
+        axes.grid(visible=False)
+        axes.set_title(heat.title, color=INK)
+        for place, shades in enumerate(heat.rows.values()):
+            for column, shade in enumerate(shades):
+                ground, ink = ("white", MUTED) if shade.depth is None else colours(shade.depth)
+                axes.add_patch(Rectangle((column, place), 1, 1, facecolor=ground, edgecolor="white"))
+                axes.text(
+                    column + 0.5, place + 0.5, shade.text, ha="center", va="center", color=ink, fontsize=9
+                )
+        axes.set_xlim(0, wide)
+        axes.set_ylim(tall, 0)
+        axes.set_xticks([column + 0.5 for column in range(wide)], [_broken(name) for name in heat.columns])
+        axes.set_yticks([place + 0.5 for place in range(tall)], list(heat.rows))
+        axes.xaxis.tick_top()
+        axes.spines["bottom"].set_visible(False)
+        axes.tick_params(labelcolor=INK)
+    return figure
+
+
+def _broken(name: str) -> str:
+    """A name on two lines, if it has two words or more."""
+    first, _, rest = name.replace("_", " ").partition(" ")
+    return f"{first}\n{rest}" if rest else first

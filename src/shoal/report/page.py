@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: the report of one run, or the comparison of several."""
+"""Self-contained HTML pages: the report of one run, or the comparison of several; and their charts alone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from shoal.core.errors import SpecError
-from shoal.report.comparison_page import comparison_page
-from shoal.report.run_page import single_page
+from shoal.report.canvas import WIDTH
+from shoal.report.comparison_page import comparison_page, comparison_sketches
+from shoal.report.run_page import run_sketches, single_page
 from shoal.report.runs import RunView
 
 
@@ -39,3 +42,16 @@ def write_report(runs: Sequence[RunView], path: Path, title: str) -> None:
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise
+
+
+def chart_of(runs: Sequence[RunView], title: str | None = None) -> Figure:
+    """The chart with this title on the page of these runs; by default the first, the accuracy over rounds."""
+    sections = run_sketches(runs[0]) if len(runs) == 1 else comparison_sketches(runs)
+    sketches = [sketch for section in sections.values() for sketch in section]
+    wanted = [sketch for sketch in sketches if title is None or sketch.title.lower() == title.lower()]
+    drawn = wanted[0].draw(WIDTH) if wanted else None
+    if drawn is None:
+        known = ", ".join(f'"{sketch.title}"' for sketch in sketches if sketch.draw(WIDTH) is not None)
+        missing = title or sketches[0].title
+        raise SpecError(f'these runs have no chart "{missing}"; they have {known or "none"}')
+    return drawn

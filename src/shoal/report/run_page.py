@@ -78,16 +78,23 @@ def single_page(run: RunView, title: str) -> str:
         facts(run),
         Badge("finished", "good") if run.finished else Badge(progress(run), "warn"),
         tiles=_tiles(run),
-        learning=_learning(run),
-        clients=_clients(run),
         client_table=client_table(run),
-        arrivals=_arrivals(run),
-        devices=_devices(run),
-        own=gallery([_own_sketch(run, name) for name in own_metrics([run])[:_MOST]]),
+        **{section: gallery(sketches) for section, sketches in run_sketches(run).items()},
         rejected=_rejected(run),
         summary=_summary(run),
         spec=toml(flatten(run.spec)),
     )
+
+
+def run_sketches(run: RunView) -> dict[str, list[Sketch]]:
+    """The charts of each section, some of which may have nothing to show."""
+    return {
+        "learning": _learning(run),
+        "clients": _clients(run),
+        "arrivals": _arrivals(run),
+        "devices": _devices(run),
+        "own": [_own_sketch(run, name) for name in own_metrics([run])[:_MOST]],
+    }
 
 
 def _tiles(run: RunView) -> list[Tile]:
@@ -136,94 +143,86 @@ def _and_finetuned(run: RunView, which: str, more: str) -> str:
     return more if tuned is None else f"{more}; fine-tuned {_percent(tuned)}"
 
 
-def _learning(run: RunView) -> Gallery | None:
+def _learning(run: RunView) -> list[Sketch]:
     metric, name = ("mse", "MSE") if is_regression([run]) else ("accuracy", "Accuracy")
     time: Against = "virtual_seconds" if track_of(run, metric, "virtual_seconds") else "seconds"
     losses = {"loss": "Test", "clients.train_loss": "Training"}
-    return gallery(
-        [
-            Sketch(lambda width: metric_chart([run], metric, "rounds", width), f"{name} over rounds"),
-            Sketch(lambda width: metrics_chart(run, losses, Axis("Loss"), width), "Loss over rounds"),
-            Sketch(lambda width: metric_chart([run], metric, "bytes", width), f"{name} against traffic"),
-            Sketch(lambda width: metric_chart([run], metric, time, width), f"{name} against time"),
-        ]
-    )
+    return [
+        Sketch(lambda width: metric_chart([run], metric, "rounds", width), f"{name} over rounds"),
+        Sketch(lambda width: metrics_chart(run, losses, Axis("Loss"), width), "Loss over rounds"),
+        Sketch(lambda width: metric_chart([run], metric, "bytes", width), f"{name} against traffic"),
+        Sketch(lambda width: metric_chart([run], metric, time, width), f"{name} against time"),
+    ]
 
 
-def _clients(run: RunView) -> Gallery | None:
+def _clients(run: RunView) -> list[Sketch]:
     rounds, clients = participation(run), population(run)
     histogram = participation_histogram(rounds, clients)
     titles = ("Rounds that a client took part in", "Clients")
     everybody = f"{len(rounds):,} of {max(clients or 0, len(rounds)):,} clients"
     scores = {"balanced_accuracy": "Balanced accuracy", "f1": "F1", "auc": "Area under ROC"}
-    return gallery(
-        [
-            Sketch(
-                lambda width: fairness_chart(run, width),
-                "Accuracy among clients",
-                f"{sample_text(run)} Band: one standard deviation between clients.".strip(),
-            ),
-            Sketch(
-                lambda width: line_chart(client_tracks(run), percent("Accuracy"), "rounds", width),
-                "Accuracy of each client",
-                "With the model that it would use, on its own test samples.",
-            ),
-            Sketch(
-                lambda width: histogram and histogram_chart(histogram, *titles, width),
-                "Participation",
-                f"{everybody} took part at least once.",
-            ),
-            Sketch(
-                lambda width: metrics_chart(run, scores, Axis("Score", end=1), width),
-                "Other scores",
-                "On the global test set.",
-            ),
-        ]
-    )
+    return [
+        Sketch(
+            lambda width: fairness_chart(run, width),
+            "Accuracy among clients",
+            f"{sample_text(run)} Band: one standard deviation between clients.".strip(),
+        ),
+        Sketch(
+            lambda width: line_chart(client_tracks(run), percent("Accuracy"), "rounds", width),
+            "Accuracy of each client",
+            "With the model that it would use, on its own test samples.",
+        ),
+        Sketch(
+            lambda width: histogram and histogram_chart(histogram, *titles, width),
+            "Participation",
+            f"{everybody} took part at least once.",
+        ),
+        Sketch(
+            lambda width: metrics_chart(run, scores, Axis("Score", end=1), width),
+            "Other scores",
+            "On the global test set.",
+        ),
+    ]
 
 
-def _arrivals(run: RunView) -> Gallery | None:
+def _arrivals(run: RunView) -> list[Sketch]:
     count = Axis("Clients present", whole=True)
     axis = Axis("Mean client MSE") if is_regression([run]) else percent("Mean client accuracy")
-    return gallery(
-        [
-            Sketch(
-                lambda width: line_chart(presence(run), count, "rounds", width),
-                "Who was there",
-                "Newcomers are clients that were not there in round 1.",
-            ),
-            Sketch(
-                lambda width: line_chart(known_and_new(run), axis, "rounds", width),
-                "Known clients and newcomers",
-                "Each with the model that it would use.",
-            ),
-        ]
-    )
+    return [
+        Sketch(
+            lambda width: line_chart(presence(run), count, "rounds", width),
+            "Who was there",
+            "Newcomers are clients that were not there in round 1.",
+        ),
+        Sketch(
+            lambda width: line_chart(known_and_new(run), axis, "rounds", width),
+            "Known clients and newcomers",
+            "Each with the model that it would use.",
+        ),
+    ]
 
 
-def _devices(run: RunView) -> Gallery | None:
+def _devices(run: RunView) -> list[Sketch]:
     timed = [record for record in run.rounds if record.get("timeline")]
     if not timed:
-        return None
+        return []
     lines, number_of = timed[-1]["timeline"], timed[-1]["round"]
-    return gallery(
-        [
-            Sketch(
-                lambda width: gantt_chart(lines, width),
-                f"Round {number_of} in virtual time",
-                f"Of more than {MOST_ROWS} rows the slowest.",
-            ),
-            Sketch(
-                lambda width: bits_chart(run.rounds, width),
-                "Bits that clients trained with",
-                "How often each number format was given to a client, over all rounds.",
-            ),
-            Sketch(
-                lambda width: metric_chart([run], "virtual_seconds", "rounds", width),
-                "Virtual seconds of a round",
-            ),
-        ]
-    )
+    return [
+        Sketch(
+            lambda width: gantt_chart(lines, width),
+            f"Round {number_of} in virtual time",
+            f"Of more than {MOST_ROWS} rows the slowest.",
+        ),
+        Sketch(
+            lambda width: bits_chart(run.rounds, width),
+            "Bits that clients trained with",
+            "How often each number format was given to a client, over all rounds.",
+        ),
+        Sketch(
+            lambda width: metric_chart([run], "virtual_seconds", "rounds", width),
+            "Virtual seconds of a round",
+        ),
+    ]
 
 
 def _own_sketch(run: RunView, name: str) -> Sketch:
