@@ -164,6 +164,14 @@ def test_commands_are_shown():
     }
 
 
+def test_every_picture_has_a_command_and_a_page():
+    there = {path.name for path in (ROOT / "docs/pictures").iterdir() if path.suffix in (".png", ".svg")}
+    told = text_of("docs/pictures/README.md")
+    shown = "".join(text_of(page) for page in PAGES if page.name != "README.md" or page.parent == Path())
+    assert there == set(re.findall(r"pictures/([\w-]+\.(?:png|svg))", shown))
+    assert there - {"round.svg"} == set(re.findall(r"docs/pictures/([\w-]+\.png)", told))
+
+
 def test_make_knows_what_the_readme_says():
     targets = re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE)
     shown = re.findall(r"^make (\w+)$", text_of("README.md") + text_of("CONTRIBUTING.md"), re.MULTILINE)
