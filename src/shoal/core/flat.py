@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate
+from math import prod
 from typing import Any, final
 
 import torch
@@ -32,6 +34,13 @@ class Layout:
         """The number of elements of each tensor."""
         return [shape.numel() for shape in self.shapes]
 
+    @cached_property
+    def places(self) -> list[tuple[str, torch.Size, tuple[int, ...], int]]:
+        """Name, shape, strides and first element of each tensor."""
+        firsts = accumulate(self.sizes, initial=0)
+        strides = [tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))) for shape in self.shapes]
+        return list(zip(self.names, self.shapes, strides, firsts, strict=False))
+
     def tree(self, vector: Tensor) -> Flat:
         """The tensors [..., *shape] of a vector [..., elements], as views."""
         return Flat(self, vector)
@@ -49,12 +58,22 @@ class Flat(Mapping[str, Tensor]):
 
     def _all(self) -> dict[str, Tensor]:
         if not self._views:  # set when all are there: another thread may be looking
-            leading, pieces = self.vector.shape[:-1], torch.split(self.vector, self.layout.sizes, -1)
-            self._views = {
-                name: piece.view(leading + shape)
-                for (name, shape), piece in zip(self.layout.named, pieces, strict=True)
-            }
+            self._views = self._fast_views() if _is_plain(self.vector) else self._any_views()
         return self._views
+
+    def _any_views(self) -> dict[str, Tensor]:
+        leading, pieces = self.vector.shape[:-1], torch.split(self.vector, self.layout.sizes, -1)
+        return {
+            name: piece.view(leading + shape)
+            for (name, shape), piece in zip(self.layout.named, pieces, strict=True)
+        }
+
+    def _fast_views(self) -> dict[str, Tensor]:
+        """In a quarter of the time; every client of a round may need them."""
+        view, start = self.vector.as_strided, self.vector.storage_offset()
+        return {
+            name: view(shape, strides, start + first) for name, shape, strides, first in self.layout.places
+        }
 
     def __getitem__(self, name: str) -> Tensor:
         return self._all()[name]
@@ -82,11 +101,28 @@ class Flat(Mapping[str, Tensor]):
         layout, first, last = found
         return layout.tree(self.vector[..., first:last])
 
+    def with_part(self, part: Mapping[str, Tensor]) -> Flat:
+        """A copy in which these tensors stand in place of its own."""
+        vector = self.vector.clone()
+        found = _neighbours(self.layout, part.layout.names) if type(part) is Flat else None
+        changed = self.layout.tree(vector)
+        if found is not None and type(part) is Flat:
+            vector[..., found[1] : found[2]] = part.vector
+        else:
+            for name, value in part.items():
+                changed[name].copy_(value)
+        return changed
+
     def __repr__(self) -> str:
         return repr(self._all())
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, Tensor]]]:
         return dict, (self._all(),)
+
+
+def _is_plain(vector: Tensor) -> bool:
+    """Whether a tensor is one vector of neighbouring numbers that no gradient flows through."""
+    return vector.dim() == 1 and vector.is_contiguous() and not vector.requires_grad
 
 
 @lru_cache(maxsize=256)

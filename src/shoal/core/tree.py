@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -81,6 +81,11 @@ def leaves(tree: Tree) -> list[Any]:
 def tensors(tree: Tree) -> list[Tensor]:
     """All leaves that are tensors."""
     return [leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def owners(values: Mapping[str, Tensor]) -> Iterable[Tensor]:
+    """The tensors that hold the numbers: the vector, where all are views of one."""
+    return (values.vector,) if type(values) is Flat else values.values()
 
 
 def tensor_bytes(tree: Tree) -> int:

@@ -24,7 +24,7 @@ from shoal.core.key import ClientKeys, Key
 from shoal.core.method import Method, overridden
 from shoal.core.outbox import Outbox
 from shoal.core.training import ComputeLoss, Course, Request, Start, Trained, Training, in_courses, is_plain
-from shoal.core.tree import elementwise, row, tensors
+from shoal.core.tree import elementwise, owners, row
 from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree, Weights
 from shoal.engines.client_memory import MemoryStore
 from shoal.engines.serial import Serial, delivered
@@ -249,7 +249,7 @@ class _Client(NamedTuple):
 
 def _times_written(weights: Weights | None) -> int:
     """How often torch has written to the tensors."""
-    return 0 if weights is None else sum(leaf._version for leaf in tensors(weights))
+    return 0 if weights is None else sum(leaf._version for part in weights for leaf in owners(part))
 
 
 def _with_own_storage(leaf: Any) -> Any:

@@ -241,7 +241,7 @@ class Gene(Training):
         trained = yield Start(start, (*self.terms, *self._pulls(task, start, sent, data)))
         weights = trained.weights
         chosen = tuple(self._chosen(start, weights, message))
-        payload = LayersUpdate(update_of(sent, start, trained), chosen)
+        payload = LayersUpdate(update_of(sent, weights), chosen)
         return GeneMemory(weights, True), Reply(payload, data.weight, {"train_loss": trained.loss})
 
     def upload(self, reply: Reply, setting: Setting) -> Reply:

@@ -86,11 +86,10 @@ class PartialLoading(AveragingMethod):
         """See `Training`."""
         if self.adaptive:
             memory = memory._replace(logits=next_logits(task, memory, message.model, data, self.rate))
-        start = self.local_model(memory, message)
-        trained = yield Start(start, self.terms)
-        payload = ModelUpdate(update_of(message.model, start, trained))
-        reply = Reply(payload, data.weight, {"train_loss": trained.loss})
-        return memory._replace(model=trained.weights), reply
+        trained = yield Start(self.local_model(memory, message), self.terms)
+        own = trained.weights
+        payload = ModelUpdate(update_of(message.model, own))
+        return memory._replace(model=own), Reply(payload, data.weight, {"train_loss": trained.loss})
 
 
 def next_logits(task: Task, memory: PartialMemory, sent: Weights, data: Data, rate: float) -> Tensor:

@@ -18,7 +18,7 @@ from shoal.core.errors import SpecError
 from shoal.core.flat import Flat, flat
 from shoal.core.gate import Some
 from shoal.core.task import Task
-from shoal.core.training import Trained
+from shoal.core.tree import elementwise
 from shoal.core.types import ModelUpdate, Weights
 
 NO_LAYERS = Weights({}, {})
@@ -150,22 +150,19 @@ def joined(below: Weights, above: Weights) -> Weights:
         return Weights(above.params, {**below.buffers, **above.buffers})
     if not above.params and not above.buffers:
         return below
-    return Weights(*({**under, **over} for under, over in zip(below, above, strict=True)))
+    buffers = {**below.buffers, **above.buffers}
+    if isinstance(below.params, Flat) and above.params.keys() <= below.params.keys():
+        return Weights(below.params.with_part(above.params), buffers)
+    return Weights({**below.params, **above.params}, buffers)
 
 
-def update_of(sent: Weights, start: Weights, trained: Trained) -> Weights:
-    """`trained - sent`, for the layers that were sent: exact where training started from them."""
-    weights, change = trained.weights, trained.update(start)
+def update_of(sent: Weights, trained: Weights) -> Weights:
+    """`trained - sent`, for the layers that were sent."""
     params, buffers = (
-        {name: moved[name] if _same(was[name], value) else now[name] - value for name, value in there.items()}
-        for there, was, now, moved in zip(sent, start, weights, change, strict=True)
+        elementwise(torch.sub, now if now.keys() == there.keys() else _part(now, list(there)), there)
+        for now, there in zip(trained, sent, strict=True)
     )
     return Weights(flat(params), buffers)
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one shape are the same memory."""
-    return one is other or (one.data_ptr() == other.data_ptr() != 0)
 
 
 def sizes_of(task: Task) -> Mapping[str, int]:
