@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from shoal.core.flat import flat
 from shoal.parts.layer_scores import SCORES, ranked, within_budget
 
 BEFORE, AFTER = torch.tensor([3.0, 4.0]), torch.tensor([4.0, 3.0])
@@ -27,6 +28,17 @@ def test_a_layer_that_did_not_change_comes_first(score):
     names = ranked(score, before, after)
     assert names[0] == ("kept" if score != "cos" else "moved")  # a longer vector has the same direction
     assert names[-1] == "turned"
+
+
+def test_activity_is_counted_alike_in_one_vector_and_layer_by_layer():
+    torch.manual_seed(0)
+    before = {name: torch.randn(size) for name, size in (("a", 70), ("b", 3), ("empty", 0), ("c", 40))}
+    moved = {"a": 0.4e-3, "b": 0.6e-3, "empty": 0.0, "c": 0.5e-3}  # of numbers of either sign
+    after = {name: value + moved[name] * torch.randn_like(value) for name, value in before.items()}
+    one_by_one = ranked("activity", before, after)
+    assert ranked("activity", flat(before), flat(after)) == one_by_one
+    share = {n: int(((after[n] - before[n]).abs() > 0.0005).sum()) / max(len(before[n]), 1) for n in before}
+    assert one_by_one == sorted(share, key=lambda name: share[name])
 
 
 def test_the_literal_score_prefers_small_layers():

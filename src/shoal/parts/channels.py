@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -156,4 +157,9 @@ def placed(value: Tensor, kept: Kept | None) -> Tensor:
 
 
 def _places(marks: Tensor, value: Tensor) -> Tensor:
-    return marks.nonzero().flatten().to(value.device)
+    return _marked(marks.cpu().numpy().tobytes()).to(value.device)
+
+
+@lru_cache(maxsize=256)  # a round asks for the same few again and again
+def _marked(marks: bytes) -> Tensor:
+    return torch.from_numpy(np.flatnonzero(np.frombuffer(marks, np.uint8)))

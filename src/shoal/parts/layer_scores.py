@@ -14,10 +14,14 @@ more stable:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from shoal.core.flat import Flat, in_one_vector, vectors
 
 Score = Literal["cos_over_dim", "cos", "rel_l2", "l1", "emd", "activity"]
 
@@ -56,12 +60,27 @@ SCORES: dict[Score, Callable[[Tensor, Tensor], float]] = {
 
 def ranked(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
     """The names of the layers, the most stable first; of equal ones the model's first."""
+    whole = vectors(before, after) if score == "activity" else None
+    found = _scores(score, before, after) if whole is None else _activities(in_one_vector(before), *whole)
+    return sorted(found, key=lambda name: -found[name])
+
+
+def _scores(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, float]:
     kind = torch.float32 if score == "activity" else torch.float64  # counting needs no precision
-    flat = {
+    pairs = {
         name: [values[name].detach().to(kind).reshape(-1) for values in (before, after)] for name in before
     }
-    found = {name: SCORES[score](*pair) for name, pair in flat.items()}
-    return sorted(found, key=lambda name: -found[name])
+    return {name: SCORES[score](*pair) for name, pair in pairs.items()}
+
+
+def _activities(names: Flat, before: Tensor, after: Tensor) -> dict[str, float]:
+    """The same as `_activity` layer by layer, in three passes over the whole model."""
+    active = ((after.detach() - before.detach()).abs_() > ACTIVE).cpu().numpy()
+    ends = [*accumulate(names.layout.sizes, initial=0)]
+    return {
+        name: -np.count_nonzero(active[first:end]) / max(end - first, 1)
+        for name, (first, end) in zip(names, pairwise(ends), strict=True)
+    }
 
 
 def within_budget(names: Sequence[str], sizes: Mapping[str, int], budget: float) -> list[str]:
