@@ -14,6 +14,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from shoal.core.errors import SpecError
@@ -59,7 +60,7 @@ class Catalogue(NamedTuple):
 
 def arguments(constructor: Callable[..., Any]) -> dict[str, Argument]:
     """The arguments that a table may set."""
-    hints = typing.get_type_hints(constructor)
+    hints = _hints(constructor)
     if dataclasses.is_dataclass(constructor):
         defaults = {f.name: _default(f) for f in dataclasses.fields(constructor) if f.init}
         return {name: Argument(hints[name], default) for name, default in defaults.items()}
@@ -68,6 +69,11 @@ def arguments(constructor: Callable[..., Any]) -> dict[str, Argument]:
         if option.name not in hints:
             raise SpecError(f"the option {option.name} of {constructor.__name__} needs a type annotation")
     return {p.name: Argument(hints[p.name], p.default) for p in options}
+
+
+@lru_cache(maxsize=1024)  # a spec asks for those of the same few parts many times
+def _hints(constructor: Callable[..., Any]) -> dict[str, Any]:
+    return typing.get_type_hints(constructor)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
