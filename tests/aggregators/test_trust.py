@@ -7,12 +7,14 @@ from shoal.aggregators.similarity import Similarities
 from shoal.aggregators.trust import (
     Lengths,
     View,
+    company,
     copies,
     excess,
     growth,
     quantile,
     reversal,
     trusted,
+    unlike,
     verdict,
 )
 
@@ -53,19 +55,18 @@ def test_few_clients_are_no_copies(n):
 def test_a_verdict_by_hand():
     """The median is 1, and the spread its floor of 0.15: the threshold is 1 - 4 * 0.15 = 0.4."""
     scores = doubles(1.0, 1.0, 1.0, 0.4, -1.0)
-    found = verdict(scores, torch.ones(5).double())
+    found = verdict(scores, torch.ones(5).double(), 0.15)
     slope = 2 * 0.6 / 0.15**2
     assert found.tolist() == pytest.approx([slope * 0.6] * 3 + [0.0, -slope * 1.4])
-    wide = verdict(doubles(0.5, 1.5, 1.0, 2.0, -1.0), torch.ones(5).double())
+    wide = verdict(doubles(0.5, 1.5, 1.0, 2.0, -1.0), torch.ones(5).double(), 0.15)
     assert float(wide[0]) > 0 > float(wide[4])  # far apart: who agrees at all has nothing against it
-    assert (
-        verdict(doubles(-0.1, 0.0, -0.2), torch.ones(3).double()).tolist() == [0.0] * 3
-    )  # nothing in common
+    nothing = verdict(doubles(-0.1, 0.0, -0.2), torch.ones(3).double(), 0.15)
+    assert nothing.tolist() == [0.0] * 3  # in common
 
 
 def test_a_round_in_which_clients_have_little_in_common_says_little():
     close, scattered = (
-        verdict(doubles(m + 1, m - 1, m, m + 0.5, -m), torch.ones(5).double()) for m in (3.0, 0.03)
+        verdict(doubles(m + 1, m - 1, m, m + 0.5, -m), torch.ones(5).double(), 0.15) for m in (3.0, 0.03)
     )
     assert float(close[4]) < -5
     assert abs(float(scattered[4])) < 0.01
@@ -74,8 +75,8 @@ def test_a_round_in_which_clients_have_little_in_common_says_little():
 def test_differences_below_the_noise_say_little():
     """Late in training: likenesses are near 0, and alike but for one that is a little below."""
     scores = doubles(0.005, 0.005, 0.005, 0.005, -0.01)
-    assert float(verdict(scores, torch.ones(5).double())[4]) < -12
-    found = verdict(scores, torch.ones(5).double(), 0.02)
+    assert float(verdict(scores, torch.ones(5).double(), 0.15)[4]) < -12
+    found = verdict(scores, torch.ones(5).double(), 0.15, 0.02)
     assert float(found[4]) == pytest.approx(-2 * 0.005 * 0.01 / 0.02**2)
 
 
@@ -119,13 +120,14 @@ def world(n, liars, common=0.5):
     return likeness, (1 - likeness).fill_diagonal_(0)
 
 
-def judged(likeness, apart, past=None, own=None, norms=None):
+def judged(likeness, apart, past=None, own=None, norms=None, cosines=None):
     n = len(likeness)
     none = torch.full((n,), torch.nan, dtype=torch.float64)
     ones = torch.ones(n, dtype=torch.float64)
     return trusted(
         [View(likeness, 1.0)],
         apart,
+        View(torch.eye(n, dtype=torch.float64) if cosines is None else cosines, 1.0),
         [Lengths(ones if norms is None else norms, 4.0)],
         0 * ones if past is None else past,
         none if own is None else own,
@@ -142,6 +144,65 @@ def test_evidence_adds_up_and_does_not_fade():
     for _ in range(100):
         weights, evidence = judged(nothing, apart, evidence)
     assert evidence.tolist() == pytest.approx([0.0] * 7 + [-12.0] * 3)
+
+
+def test_what_is_mild_does_not_add_up():
+    """Among unlike clients one is a little against the others in every round, another one far more."""
+    likeness, apart = world(10, 0)
+    likeness[:4, :4] += 0.6
+    for client, other in ((8, -0.02), (9, -1.0)):
+        likeness[client] = likeness[:, client] = other
+    evidence = None
+    for _ in range(50):
+        _, evidence = judged(likeness, apart, evidence)
+    assert float(evidence[8]) == 0
+    assert float(evidence[9]) < -100
+
+
+def test_where_clients_differ_most_decides_how_much_a_difference_tells():
+    even, ones = doubles(1.0, 1.0, 1.0, 1.0, 1.0, 1.0), torch.ones(6).double()
+    wide = doubles(1.0, 1.0, 1.0, 1.0, 1.2, 1.2)
+    assert unlike([even, even], ones) == 0.08
+    assert unlike([even, wide], ones) == pytest.approx(quantile(wide, ones, 0.84) - 1)
+    assert unlike([even, 2 * wide - 1], ones) == unlike([even, -even], ones) == 0.25
+
+
+def apart_from_the_mean(groups):
+    """Cosines of clients with 1 in common and 1 of their own, which members of a group have in common too."""
+    own = torch.eye(len(groups), dtype=torch.float64)
+    for i, one in enumerate(groups):
+        for j, other in enumerate(groups):
+            own[i, j] = 1.0 if i == j else 0.8 * float(one == other != 0)
+    return (1 + own) / 2
+
+
+def test_company_by_hand():
+    """Four of twelve share 0.8 of what sets them apart; a pair and a copy are no company."""
+    four = apart_from_the_mean([0] * 8 + [1] * 4)
+    ones, others = torch.ones(12).double(), 1 - torch.eye(12).double()
+    share = torch.full((12,), 1 / 12, dtype=torch.float64)
+    centred = four - (four @ share)[:, None] - (share @ four)[None, :] + share @ four @ share
+    found = company(four, others, ones)
+    assert float(found[11]) == pytest.approx(float(centred[11, 10] / centred[11, 11]))
+    assert float(found[11]) > 0.6
+    assert float(found[0]) < 0.3
+    assert company(apart_from_the_mean([0] * 10 + [1] * 2), others, ones)[11] < 0.1
+    assert company(four, others * (1 - (four > 0.85).double()), ones)[11] < 0.1
+    assert company(torch.ones(12, 12).double(), others, ones).tolist() == [0.0] * 12  # nobody is apart
+    assert company(four[:5, :5], others[:5, :5], ones[:5]).tolist() == [0.0] * 5  # too few to say
+
+
+def test_who_differs_in_company_is_caught_where_clients_are_alike():
+    groups = [0] * 9 + [1] * 4
+    likeness, apart = world(13, 0)
+    weights, evidence = judged(likeness, apart, cosines=apart_from_the_mean(groups))
+    assert float(weights[9:].sum()) < 0.01
+    assert evidence[:9].tolist() == [0.0] * 9
+    odd, _ = judged(likeness, apart, cosines=apart_from_the_mean([0] * 12 + [1]))
+    assert odd.tolist() == pytest.approx([1 / 13] * 13)  # alone, it is only odd
+    likeness[:4, :4] += 1.0
+    spared, _ = judged(likeness, apart, cosines=apart_from_the_mean(groups))
+    assert spared.tolist() == pytest.approx([1 / 13] * 13)  # unlike clients are in company by nature
 
 
 def test_trust_comes_back_slowly():

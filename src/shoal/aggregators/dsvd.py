@@ -39,7 +39,7 @@ from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.types import Moment, Weights
-from shoal.parts.factors import is_matrix
+from shoal.parts.factors import is_matrix, positive
 
 TEMPERATURE = 0.02  # the default; the hotter, the less is made of everything
 LONGEST = 3.0  # median lengths that a tensor of an update counts with at most
@@ -218,7 +218,9 @@ class Similarity(MatrixRule):
         least = NOTHING * float(whole.quantile(0.5))
         lengths = [Lengths(whole, TOO_LONG, TOO_SHORT, samples)]
         lengths += [Lengths(one.norms.clamp(min=least), TOO_LONG_TENSOR) for one in apart.values()]
-        return trusted(views, -near, lengths, past, own, 10 * self.alpha2, self.strictness)
+        products = torch.stack([apart[name].products() for name in parts if name not in buffers]).sum(0)
+        cosines = View(products / positive(whole)[:, None] / positive(whole), 2 * self.alpha3)
+        return trusted(views, -near, cosines, lengths, past, own, 10 * self.alpha2, self.strictness)
 
     def _bounded_step(self, updates: UpdateMatrix, shares: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of updates, no tensor of which is far longer than usual, and the clients' shares of it."""

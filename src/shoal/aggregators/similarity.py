@@ -52,6 +52,11 @@ class Apart(NamedTuple):
         products = gram(rows)
         return cls(squared_distances(products), products.diagonal().sqrt())
 
+    def products(self) -> Tensor:
+        """[clients, clients]: inner products."""
+        squares = self.norms.square()
+        return (squares[:, None] + squares[None, :] - self.squares) / 2
+
     def nearness(self) -> Tensor:
         """In [-1, 0]: the distance in proportion to both lengths."""
         return -self.squares.sqrt() / positive(self.norms[:, None] + self.norms[None, :])

@@ -10,8 +10,15 @@ e_i is a log likelihood ratio: how much likelier l_i is for an honest client, ar
 lies as far on the other side of t. Where clients have little in common (m is small), it is small, and
 says nothing either way. Who agrees with the others as much as t never has anything against it.
 
-    E_i = min(0, E_i + e_i), where e_i is at most 1 and at least -12: trust is lost fast and regained slowly
+How unlike honest clients are shows in the view in which they differ most: s is at least that view's s / m,
+within 0.15 and 0.25, times m (`unlike`). From 0.25 on t is 0, and only who goes against the others is
+suspected, not who has nothing in common with them. A client with other labels than the rest is in part
+against them, round after round. So what is mild counts as nothing, and does not add up:
+
+    E_i = min(0, E_i + e_i), where e_i is at most 1, an e_i < 0 has 4 added up to 0, and the least is -12
     g_i ~ min(1, exp(E_i + 5)) / c_i, with c_i how many copies of i there are
+
+Trust is lost fast and regained slowly.
 
 Evidence does not fade: it adds up in rounds that tell something, and rounds that tell nothing leave it
 alone. Nobody gains by being more central than others: honest clients count alike.
@@ -19,6 +26,8 @@ alone. Nobody gains by being more central than others: honest clients count alik
 - Copies count once. Honest updates are made from different samples in different orders, and are never
   nearer than a fraction of their usual distance. The usual distance is that within which half of the clients
   find half of the others, so a majority of equal updates are no copies but the rule.
+- Where clients are alike, what sets one apart is chance, and chance is nobody else's. Several who differ from
+  the mean in the same way have a reason in common, such as a backdoor -> `company`.
 - A client who was among the others and turns against its own past is caught by that -> `reversal`.
 - Who is far longer than the trusted with as many samples are, or sends next to nothing, is suspected
   -> `excess`.
@@ -35,8 +44,13 @@ from torch import Tensor
 from shoal.kernels import quantile as kernels
 
 MARGIN = 4.0  # spreads below the median that are nothing unusual
-LEAST_SPREAD = 0.15  # of the median
+ALIKE, UNLIKE = 0.08, 0.25  # of the median: the least spread, where clients are alike and where they are not
+LEAST_SPREAD = 0.15  # of the median, of likeness
+SAME = 1e-9  # of an update's squared length: what is less sets nobody apart
+OWN_SPREAD = 0.15  # of how an honest client's update agrees with its earlier ones
 WORST, BEST = -12.0, 1.0  # what one round can say
+MILD = 4.0  # evidence against a client that says nothing: to be unlike the others is no lie
+FEWEST = 6  # clients of whom some may be company
 SLACK = 5.0  # evidence that changes nothing yet
 NEAR = 0.5  # of the usual distance: what lies within has a share in a copy
 STEPS = 5  # of asking those who are trusted whom they trust
@@ -64,6 +78,7 @@ class Lengths(NamedTuple):
 def trusted(
     views: Sequence[View],
     apart: Tensor,
+    cosines: View,
     lengths: Sequence[Lengths],
     past: Tensor,
     own: Tensor,
@@ -72,31 +87,61 @@ def trusted(
 ) -> tuple[Tensor, Tensor]:
     """[n] float64 each: the weights, sum 1, and the evidence, given that of the past.
 
-    `apart` [n, n] are distances, `size` is the say of lengths, `own` [n] says how each update agrees with
-    the same client's earlier ones (NaN: there are none), and `strict` in [0, 1] how much is made of
-    everything.
+    `apart` [n, n] are distances, `cosines` are those of whole updates, `size` is the say of lengths, `own`
+    [n] says how each update agrees with the same client's earlier ones (NaN: there are none), and `strict`
+    in [0, 1] how much is made of everything.
     """
     copied = copies(apart)
     once, others = copied.sum(1) ** -strict, 1 - copied
     weights, evidence = once, past
     for step in range(STEPS):
-        new, scores = torch.zeros_like(past), _means if step else _medians
-        for view in views:
-            new += view.say * verdict(scores(view.likeness, others * weights), weights, view.noise)
-        # agreement excuses neither length nor treason
+        new, average = torch.zeros_like(past), _means if step else _medians
+        scores = [average(view.likeness, others * weights) for view in views]
+        differ = unlike(scores, weights)
+        for view, score in zip(views, scores, strict=True):
+            new += view.say * verdict(score, weights, max(differ, LEAST_SPREAD), view.noise)
+        # agreement excuses neither company nor length nor treason
+        alone = 1 - company(cosines.likeness, others, weights)
+        new = new.clamp(max=BEST) + cosines.say * verdict(alone, weights, differ).clamp(max=0)
         long = torch.stack([excess(length, weights) for length in lengths]).min(0).values
-        new = new.clamp(max=BEST) + size * long + reversal(own, weights)
+        new = torch.where(new < 0, (new + MILD).clamp(max=0), new)
+        new = new + size * long + reversal(own, weights)
         evidence = (past + strict * new.clamp(min=WORST)).clamp(max=0)
         weights = once * (evidence + SLACK).clamp(max=0).exp()
     return weights / weights.sum(), evidence
 
 
-def verdict(scores: Tensor, counts: Tensor, noise: float = 0.0) -> Tensor:
-    """[n]: for (above 0) and against (below 0) each client, from how alike it is to the trusted ones."""
+def company(cosines: Tensor, others: Tensor, counts: Tensor) -> Tensor:
+    """[n]: the cosine between what sets a client apart from the trusted mean and what does so with others;
+    the second largest, so that a pair is no company, and 0 for copies, who are counted elsewhere."""
+    if len(cosines) < FEWEST:
+        return torch.zeros(len(cosines), dtype=torch.float64)
+    share = counts / counts.sum()
+    pulled = cosines @ share
+    rest = cosines - pulled[:, None] - pulled[None, :] + share @ pulled
+    squares = rest.diagonal()
+    apart = torch.where(squares > SAME, squares, torch.inf).sqrt()
+    return (others * rest / apart / apart[:, None]).sort(1, descending=True).values[:, 1].contiguous()
+
+
+def unlike(scores: Sequence[Tensor], counts: Tensor) -> float:
+    """How unlike honest clients are: the largest spread in any view, as a share of its median."""
+    found = [ALIKE]
+    for score in scores:
+        middle = quantile(score, counts, 0.5)
+        found.append((quantile(score, counts, UPPER) - middle) / middle if middle > 0 else UNLIKE)
+    return min(max(found), UNLIKE)
+
+
+def verdict(scores: Tensor, counts: Tensor, least: float, noise: float = 0.0) -> Tensor:
+    """[n]: for (above 0) and against (below 0) each client, from how alike it is to the trusted ones.
+
+    Their spread is at least `least` times the median, and `noise`.
+    """
     middle = quantile(scores, counts, 0.5)
     if middle <= 0:
         return torch.zeros_like(scores)
-    spread = max(quantile(scores, counts, UPPER) - middle, LEAST_SPREAD * middle, noise)
+    spread = max(quantile(scores, counts, UPPER) - middle, least * middle, noise)
     threshold = max(0.0, middle - MARGIN * spread)
     return 2 * (middle - threshold) * (scores - threshold) / spread**2
 
@@ -105,7 +150,7 @@ def reversal(own: Tensor, counts: Tensor) -> Tensor:
     """[n]: against who turns round; others are as they were."""
     known = ~own.isnan()
     usual = max(quantile(own[known], counts[known], 0.5), 0.0)
-    return (2 * usual * own.nan_to_num() / LEAST_SPREAD**2).clamp(max=0)
+    return (2 * usual * own.nan_to_num() / OWN_SPREAD**2).clamp(max=0)
 
 
 def excess(lengths: Lengths, counts: Tensor) -> Tensor:
