@@ -133,3 +133,12 @@ def test_a_finished_run_without_a_report_gets_one(tmp_path):
     code, _ = ended(["resume", "run", "--rounds", "3"], tmp_path)
     assert code == 0
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["methods", "nope"], 2)])
+def test_the_console_script_ends_with_the_codes_of_the_command(arguments, code):
+    """It ends without Python's tidying up, and says everything before."""
+    ended = subprocess.run([sys.executable, "-m", "shoal", *arguments], capture_output=True, text=True)
+    assert ended.returncode == code
+    assert ("shoal 0" in ended.stdout) == (code == 0)
+    assert ("unknown method nope" in ended.stderr) == (code == 2)

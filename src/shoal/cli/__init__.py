@@ -7,9 +7,11 @@ torch, is imported in its body, so that `--help` and the lists come at once.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -96,8 +98,31 @@ for name, entry in LISTS.items():
     app.command(name, help=more, context_settings={"allow_extra_args": True})(lister(name))
 
 
+def console() -> None:
+    """The console script: `main`, and an end without tidying up, for which Python takes a while.
+
+    Files are written whole and processes have ended by then. Where others have something to tidy up (worker
+    processes, Ray), Python does it.
+    """
+    try:
+        main()
+    except SystemExit as ended:
+        if not isinstance(ended.code, int | None) or "ray" in sys.modules or _children():
+            raise
+        with suppress(OSError):  # `main` has told of an output that cannot be written
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(ended.code or 0)
+
+
+def _children() -> bool:
+    """Whether processes of this one are alive."""
+    processes: Any = sys.modules.get("multiprocessing")
+    return processes is not None and bool(processes.active_children())
+
+
 def main() -> None:
-    """The console script: bad input ends with 2 and a line on stderr, not with a traceback."""
+    """What the console script does: bad input ends with 2 and a line on stderr, not with a traceback."""
     heed_ctrl_c()
     try:
         with warnings.catch_warnings():
