@@ -11,6 +11,7 @@ from shoal.aggregators.trust import (
     copies,
     excess,
     growth,
+    mostly_new,
     quantile,
     reversal,
     trusted,
@@ -152,11 +153,28 @@ def test_what_is_mild_does_not_add_up():
     likeness[:4, :4] += 0.6
     for client, other in ((8, -0.02), (9, -1.0)):
         likeness[client] = likeness[:, client] = other
-    evidence = None
+    evidence, known = None, torch.ones(10, dtype=torch.float64)
     for _ in range(50):
-        _, evidence = judged(likeness, apart, evidence)
+        _, evidence = judged(likeness, apart, evidence, known)
     assert float(evidence[8]) == 0
     assert float(evidence[9]) < -100
+
+
+def test_while_most_clients_are_new_what_is_mild_counts():
+    """Three of ten go the other way, among clients so unlike that little can be said against them."""
+    along = doubles(0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, -0.2, -0.3, -0.4)
+    likeness, apart = torch.outer(along, along), 1 - torch.eye(10, dtype=torch.float64)
+    known = torch.ones(10, dtype=torch.float64)
+    half = torch.where(torch.arange(10) < 5, torch.nan, known)
+    assert mostly_new(torch.where(torch.arange(10) < 6, torch.nan, known))
+    assert not mostly_new(half)
+    weights, evidence = judged(likeness, apart)
+    assert float(weights[7:].sum()) < 0.05
+    assert evidence[:7].tolist() == [0.0] * 7
+    for own in (known, half):
+        weights, evidence = judged(likeness, apart, own=own)
+        assert float(weights[7:].sum()) == pytest.approx(0.3)
+        assert evidence.min() < 0
 
 
 def test_where_clients_differ_most_decides_how_much_a_difference_tells():

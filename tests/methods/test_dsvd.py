@@ -260,11 +260,11 @@ def test_a_lie_in_a_bias_moves_it_by_little():
 
 
 def judged_often(given, rounds=10):
-    """The evidence against clients who send the same again and again."""
+    """The evidence against clients, of whom something is known, who send the same again and again."""
     together = {name: torch.stack([update[name] for update in given]) for name in given[0]}
     past = torch.zeros(len(given), dtype=torch.float64)
     for _ in range(rounds):
-        _, past = Similarity().weigh(together, 0.5, past, torch.full_like(past, torch.nan), KEY)
+        _, past = Similarity().weigh(together, 0.5, past, torch.ones_like(past), KEY)
     return past
 
 
@@ -275,6 +275,16 @@ def test_clients_with_few_samples_or_many_are_not_suspected_for_the_length_of_th
     assert float(judged_often(given)[5]) == 0
     given[5] = times(length, given[5])
     assert float(judged_often(given)[5]) == 0
+
+
+@pytest.mark.parametrize(("length", "suspected"), [(0.2, False), (2.2, False), (3.0, True)])
+def test_while_most_clients_are_new_who_is_three_times_as_long_is_suspected(length, suspected):
+    given = honest(12, 3.0)
+    given[5] = times(length, given[5])
+    together = {name: torch.stack([update[name] for update in given]) for name in given[0]}
+    none = torch.full((12,), torch.nan, dtype=torch.float64)
+    weights, _ = Similarity().weigh(together, 0.5, torch.zeros_like(none), none, KEY)
+    assert (float(weights[5]) < 0.1 * float(weights[4])) == suspected
 
 
 def test_rounding_in_a_tensor_without_a_gradient_is_no_evidence():

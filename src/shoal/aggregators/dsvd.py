@@ -6,7 +6,7 @@ The paper's rule (`softmax_weights`): the mean similarity to the others, then a 
 
 Ours collects evidence against each client over the rounds (`aggregators.trust`): from the alignment of
 singular directions (`aggregators.alignment`, a1), from lengths (a2) and from whole updates (a3), and from
-how an update agrees with the same client's earlier ones. No tensor of an update counts for more than four
+how an update agrees with the same client's earlier ones. No tensor of an update counts for more than three
 times its usual length: similarities are bounded, and a part that is long enough would outweigh any
 distrust.
 """
@@ -34,7 +34,7 @@ from shoal.aggregators.matrix import (
     weighted,
 )
 from shoal.aggregators.similarity import Apart, Form, Similarities, layer_weights, similarities, wholes
-from shoal.aggregators.trust import Lengths, View, quantile, trusted
+from shoal.aggregators.trust import Lengths, View, mostly_new, quantile, trusted
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
@@ -44,6 +44,7 @@ from shoal.parts.factors import is_matrix, positive
 TEMPERATURE = 0.02  # the default; the hotter, the less is made of everything
 LONGEST = 3.0  # median lengths that a tensor of an update counts with at most
 TOO_LONG, TOO_LONG_TENSOR = 4.0, 10.0  # usual lengths: beyond, an update, or a tensor of it, is suspected
+AT_FIRST = 2.0  # usual lengths of an update, instead, while most clients are new and alike in length
 TOO_SHORT = 0.1  # usual lengths: below, an update is suspected; it would only make the step shorter
 NOTHING = 1e-4  # of the median update: a shorter tensor may be rounding, as of a bias before BatchNorm
 NOISE = 0.02  # of the likeness of whole updates: late in training it is near 0, and differs by chance
@@ -216,7 +217,8 @@ class Similarity(MatrixRule):
             torch.stack([apart[name].norms.square() for name in parts if name not in buffers]).sum(0).sqrt()
         )
         least = NOTHING * float(whole.quantile(0.5))
-        lengths = [Lengths(whole, TOO_LONG, TOO_SHORT, samples)]
+        longest = AT_FIRST if mostly_new(own) else TOO_LONG
+        lengths = [Lengths(whole, longest, TOO_SHORT, samples)]
         lengths += [Lengths(one.norms.clamp(min=least), TOO_LONG_TENSOR) for one in apart.values()]
         products = torch.stack([apart[name].products() for name in parts if name not in buffers]).sum(0)
         cosines = View(products / positive(whole)[:, None] / positive(whole), 2 * self.alpha3)

@@ -20,6 +20,10 @@ against them, round after round. So what is mild counts as nothing, and does not
 
 Trust is lost fast and regained slowly.
 
+While most clients are new, the model is young, and honest clients agree as they never will again: then what
+is mild counts too, and only those are asked against whom there is nothing at all (`mostly_new`). Otherwise
+several who lie could widen the spread so far that all that is said against them is mild.
+
 Evidence does not fade: it adds up in rounds that tell something, and rounds that tell nothing leave it
 alone. Nobody gains by being more central than others: honest clients count alike.
 
@@ -94,6 +98,7 @@ def trusted(
     copied = copies(apart)
     once, others = copied.sum(1) ** -strict, 1 - copied
     weights, evidence = once, past
+    mild, slack = (0.0, 0.0) if mostly_new(own) else (MILD, SLACK)
     for step in range(STEPS):
         new, average = torch.zeros_like(past), _means if step else _medians
         scores = [average(view.likeness, others * weights) for view in views]
@@ -104,11 +109,17 @@ def trusted(
         alone = 1 - company(cosines.likeness, others, weights)
         new = new.clamp(max=BEST) + cosines.say * verdict(alone, weights, differ).clamp(max=0)
         long = torch.stack([excess(length, weights) for length in lengths]).min(0).values
-        new = torch.where(new < 0, (new + MILD).clamp(max=0), new)
+        new = torch.where(new < 0, (new + mild).clamp(max=0), new)
         new = new + size * long + reversal(own, weights)
         evidence = (past + strict * new.clamp(min=WORST)).clamp(max=0)
-        weights = once * (evidence + SLACK).clamp(max=0).exp()
+        weights = once * (evidence + slack).clamp(max=0).exp()
+    weights = once * (evidence + SLACK).clamp(max=0).exp()
     return weights / weights.sum(), evidence
+
+
+def mostly_new(own: Tensor) -> bool:
+    """Whether there is no past to compare most clients with."""
+    return 2 * int(own.isnan().sum()) > len(own)
 
 
 def company(cosines: Tensor, others: Tensor, counts: Tensor) -> Tensor:
