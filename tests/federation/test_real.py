@@ -19,7 +19,7 @@ def spec(tmp_path):
 
 
 @there
-@pytest.mark.parametrize("engine", ["flower", "ray"])
+@pytest.mark.parametrize("engine", [pytest.param("flower", marks=pytest.mark.federation), "ray"])
 def test_the_same_bits_as_on_one_machine(engine, spec, tmp_path):
     chosen, path = spec
     local = shoal.run(chosen)

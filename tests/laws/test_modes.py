@@ -34,8 +34,8 @@ def test_blocks_workers_and_the_wire_change_no_bit(name, norm):
     task = TASKS[norm]
     one_by_one = in_mode("serial", name, task=task)
     assert same(in_mode("block", name, task=task), one_by_one)
-    assert same(after(over_the_wire(spec(name, local=LOCAL, task=task)), 2), one_by_one)
     if task == hardest_task(name):
+        assert same(after(over_the_wire(spec(name, local=LOCAL, task=task)), 2), one_by_one)
         assert same(in_mode("workers", name, task=task), one_by_one)
 
 
