@@ -12,6 +12,7 @@ from shoal.aggregators.trust import (
     excess,
     growth,
     mostly_new,
+    nothing_known,
     quantile,
     reversal,
     trusted,
@@ -128,9 +129,9 @@ def judged(likeness, apart, past=None, own=None, norms=None, cosines=None):
     return trusted(
         [View(likeness, 1.0)],
         apart,
-        View(torch.eye(n, dtype=torch.float64) if cosines is None else cosines, 1.0),
+        [View(torch.eye(n, dtype=torch.float64) if cosines is None else cosines, 1.0)],
         [Lengths(ones if norms is None else norms, 4.0)],
-        0 * ones if past is None else past,
+        nothing_known(n) if past is None else past,
         none if own is None else own,
     )
 
@@ -138,13 +139,13 @@ def judged(likeness, apart, past=None, own=None, norms=None, cosines=None):
 def test_evidence_adds_up_and_does_not_fade():
     likeness, apart = world(10, 3)
     weights, evidence = judged(likeness, apart)
-    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-12.0] * 3)
+    assert evidence[0].tolist() == pytest.approx([0.0] * 7 + [-12.0] * 3)
     assert float(weights[7:].sum()) < 0.01
     nothing = torch.zeros(10, 10, dtype=torch.float64)
     apart = torch.ones(10, 10, dtype=torch.float64).fill_diagonal_(0)
     for _ in range(100):
         weights, evidence = judged(nothing, apart, evidence)
-    assert evidence.tolist() == pytest.approx([0.0] * 7 + [-12.0] * 3)
+    assert evidence[0].tolist() == pytest.approx([0.0] * 7 + [-12.0] * 3)
 
 
 def test_what_is_mild_does_not_add_up():
@@ -156,8 +157,8 @@ def test_what_is_mild_does_not_add_up():
     evidence, known = None, torch.ones(10, dtype=torch.float64)
     for _ in range(50):
         _, evidence = judged(likeness, apart, evidence, known)
-    assert float(evidence[8]) == 0
-    assert float(evidence[9]) < -100
+    assert float(evidence[0, 8]) == 0
+    assert float(evidence[0, 9]) < -100
 
 
 def test_while_most_clients_are_new_what_is_mild_counts():
@@ -170,7 +171,7 @@ def test_while_most_clients_are_new_what_is_mild_counts():
     assert not mostly_new(half)
     weights, evidence = judged(likeness, apart)
     assert float(weights[7:].sum()) < 0.05
-    assert evidence[:7].tolist() == [0.0] * 7
+    assert evidence[0, :7].tolist() == [0.0] * 7
     for own in (known, half):
         weights, evidence = judged(likeness, apart, own=own)
         assert float(weights[7:].sum()) == pytest.approx(0.3)
@@ -195,40 +196,70 @@ def apart_from_the_mean(groups):
 
 
 def test_company_by_hand():
+    """With the updates themselves: both are seen from a mean that holds neither of them."""
+    updates = torch.from_numpy(KEY.numpy().normal(size=(9, 5)))
+    counts = doubles(1.0, 0.5, 0.0, 1.0, 0.2, 1.0, 1.0, 0.0, 0.7)
+    others = 1 - torch.eye(9).double()
+    found = company(updates @ updates.T, others, counts)
+    for i in range(9):
+        cosines = [0.0]
+        for j in set(range(9)) - {i}:
+            third = [k for k in range(9) if k not in (i, j)]
+            mean = counts[third] @ updates[third] / counts[third].sum()
+            cosines.append(float(torch.cosine_similarity(updates[i] - mean, updates[j] - mean, 0)))
+        assert float(found[i]) == pytest.approx(sorted(cosines)[-2])
+
+
+def test_what_is_company_and_what_is_not():
     """Four of twelve share 0.8 of what sets them apart; a pair and a copy are no company."""
     four = apart_from_the_mean([0] * 8 + [1] * 4)
     ones, others = torch.ones(12).double(), 1 - torch.eye(12).double()
-    share = torch.full((12,), 1 / 12, dtype=torch.float64)
-    centred = four - (four @ share)[:, None] - (share @ four)[None, :] + share @ four @ share
     found = company(four, others, ones)
-    assert float(found[11]) == pytest.approx(float(centred[11, 10] / centred[11, 11]))
     assert float(found[11]) > 0.6
     assert float(found[0]) < 0.3
-    assert company(apart_from_the_mean([0] * 10 + [1] * 2), others, ones)[11] < 0.1
-    assert company(four, others * (1 - (four > 0.85).double()), ones)[11] < 0.1
+    assert company(apart_from_the_mean([0] * 10 + [1] * 2), others, ones)[11] < 0.2
+    assert company(four, others * (1 - (four > 0.85).double()), ones)[11] < 0.2
     assert company(torch.ones(12, 12).double(), others, ones).tolist() == [0.0] * 12  # nobody is apart
     assert company(four[:5, :5], others[:5, :5], ones[:5]).tolist() == [0.0] * 5  # too few to say
+    assert company(four, others, 0 * ones).isfinite().all()  # nobody is trusted
+
+
+def test_who_is_distrusted_is_no_company_for_that():
+    """Six of twelve that have nothing in common do not count: they are as far from the mean as the others."""
+    counts = torch.where(torch.arange(12) < 6, 1.0, 0.0).double()
+    found = company(apart_from_the_mean([0] * 12), 1 - torch.eye(12).double(), counts)
+    # what is their own has length 1; with k in the mean r_i r_j = 1 / k and r_i^2 = 1 + 1 / k
+    assert found[:6].tolist() == pytest.approx([1 / 5] * 6)  # two of the mean's six are left out
+    assert found[6:].tolist() == pytest.approx([1 / 6] * 6)  # beside one of the six; 1 / 7 with each other
 
 
 def test_who_differs_in_company_is_caught_where_clients_are_alike():
     groups = [0] * 9 + [1] * 4
     likeness, apart = world(13, 0)
-    weights, evidence = judged(likeness, apart, cosines=apart_from_the_mean(groups))
+    evidence = None
+    for rounds in (1, 2):
+        weights, evidence = judged(likeness, apart, evidence, cosines=apart_from_the_mean(groups))
+        assert evidence[0].tolist() == [0.0] * 13
+        assert evidence[1].tolist() == pytest.approx([0.0] * 9 + [-6.0 * rounds] * 4)
     assert float(weights[9:].sum()) < 0.01
-    assert evidence[:9].tolist() == [0.0] * 9
     odd, _ = judged(likeness, apart, cosines=apart_from_the_mean([0] * 12 + [1]))
     assert odd.tolist() == pytest.approx([1 / 13] * 13)  # alone, it is only odd
     likeness[:4, :4] += 1.0
     spared, _ = judged(likeness, apart, cosines=apart_from_the_mean(groups))
     assert spared.tolist() == pytest.approx([1 / 13] * 13)  # unlike clients are in company by nature
+    later = evidence
+    for _ in range(50):
+        _, later = judged(likeness, apart, later, torch.ones(13).double())
+    assert later[1].tolist() == evidence[1].tolist()  # then it is neither found nor forgotten
 
 
 def test_trust_comes_back_slowly():
     likeness, apart = world(10, 0)
-    past = doubles(*[0.0] * 9, -12.0)
+    past = nothing_known(10)
+    past[0, 9] = -12
     for rounds in range(1, 9):
         weights, past = judged(likeness, apart, past)
-        assert float(past[9]) == pytest.approx(rounds - 12)
+        assert float(past[0, 9]) == pytest.approx(rounds - 12)
     assert weights.tolist() == pytest.approx([0.1] * 10)  # what is left changes nothing any more
 
 
@@ -259,8 +290,8 @@ def test_the_papers_weights_by_hand():
 def test_weights_do_not_depend_on_the_order_of_clients():
     likeness, order = random_similarities(6).updates + 1, [3, 0, 5, 1, 4, 2]
     apart = random_similarities(6, "apart").updates.abs().fill_diagonal_(0)
-    past = doubles(0, -1, 0, -2, 0, 0)
+    past = torch.stack([doubles(0, -1, 0, -2, 0, 0), doubles(-1, 0, 0, -1, 0, 0)])
     here, evidence = judged(likeness, apart, past)
-    there, after = judged(likeness[order][:, order], apart[order][:, order], past[order])
+    there, after = judged(likeness[order][:, order], apart[order][:, order], past[:, order])
     torch.testing.assert_close(there, here[order])
-    torch.testing.assert_close(after, evidence[order])
+    torch.testing.assert_close(after, evidence[:, order])

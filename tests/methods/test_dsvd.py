@@ -5,6 +5,7 @@ from toy import KEY, play, played, setup
 import shoal
 from shoal.aggregators.dsvd import Similarity
 from shoal.aggregators.matrix import UpdateMatrix
+from shoal.aggregators.trust import nothing_known
 from shoal.codecs.low_rank import Cut
 from shoal.core.errors import SpecError
 from shoal.core.types import Cohort, Context, Moment, Weights
@@ -198,7 +199,7 @@ def test_it_stands_where_the_mean_falls(aggregate):
     caught = [record.metrics["weights"][client] for client in made.side.attackers]
     assert max(caught) < 1e-3
     before = play(made, 3, progress).state
-    assert all(before.evidence.against[client] < -1 for client in made.side.attackers)
+    assert all(sum(before.evidence.against[client]) < -1 for client in made.side.attackers)
 
 
 def test_its_weights_serve_another_method():
@@ -262,10 +263,10 @@ def test_a_lie_in_a_bias_moves_it_by_little():
 def judged_often(given, rounds=10):
     """The evidence against clients, of whom something is known, who send the same again and again."""
     together = {name: torch.stack([update[name] for update in given]) for name in given[0]}
-    past = torch.zeros(len(given), dtype=torch.float64)
+    past = nothing_known(len(given))
     for _ in range(rounds):
-        _, past = Similarity().weigh(together, 0.5, past, torch.ones_like(past), KEY)
-    return past
+        _, past = Similarity().weigh(together, 0.5, past, torch.ones_like(past[0]), KEY)
+    return past.sum(0)
 
 
 @pytest.mark.parametrize("length", [0.2, 3.5])
@@ -283,7 +284,7 @@ def test_while_most_clients_are_new_who_is_three_times_as_long_is_suspected(leng
     given[5] = times(length, given[5])
     together = {name: torch.stack([update[name] for update in given]) for name in given[0]}
     none = torch.full((12,), torch.nan, dtype=torch.float64)
-    weights, _ = Similarity().weigh(together, 0.5, torch.zeros_like(none), none, KEY)
+    weights, _ = Similarity().weigh(together, 0.5, nothing_known(12), none, KEY)
     assert (float(weights[5]) < 0.1 * float(weights[4])) == suspected
 
 

@@ -59,6 +59,11 @@ def unrelated(whole: Apart) -> Apart:
     return Apart(squares[:, None] + squares[None, :], whole.norms)
 
 
+def _cosines(products: Tensor) -> Tensor:
+    lengths = positive(products.diagonal().clamp(min=0).sqrt())
+    return products / lengths[:, None] / lengths
+
+
 def softmax_weights(similar: Similarities, alphas: Sequence[float], temperature: float) -> Tensor:
     """[n] float64, sum 1: the paper's weights."""
     n = len(similar.updates)
@@ -70,13 +75,14 @@ def softmax_weights(similar: Similarities, alphas: Sequence[float], temperature:
 class Evidence(NamedTuple):
     """What is remembered, by client, for those who took part."""
 
-    against: Mapping[int, float]
+    against: Mapping[int, tuple[float, float]]  # from likeness and all the rest, and from company
     updates: Mapping[int, Tensor]  # [HISTORY]: a sketch of its updates so far, the recent ones foremost
     out: Mapping[int, int]  # for those who hardly count: for how many rounds of theirs
 
     def of(self, ids: Sequence[int]) -> Tensor:
-        """[n] float64: the evidence against clients."""
-        return torch.tensor([self.against.get(client, 0.0) for client in ids], dtype=torch.float64)
+        """[2, n] float64: the evidence against clients."""
+        known = [self.against.get(client, (0.0, 0.0)) for client in ids]
+        return torch.tensor(known, dtype=torch.float64).T.contiguous()
 
     def agreement(self, ids: Sequence[int], sketches: Tensor) -> Tensor:
         """[n] float64: the cosine of each update with the client's own earlier ones; NaN without any."""
@@ -94,7 +100,8 @@ class Evidence(NamedTuple):
         for i, client in enumerate(ids):
             if not float(own[i]) < 0:
                 past[client] = FADING * past.get(client, torch.zeros(sketches.shape[1])) + directions[i]
-        against = {**self.against, **dict(zip(ids, evidence.tolist(), strict=True))}
+        told = dict(zip(ids, map(tuple, evidence.T.tolist()), strict=True))
+        against = {**self.against, **told}
         return self._replace(against=against, updates=past)
 
     def judged(self, ids: Sequence[int], weights: Tensor) -> Evidence:
@@ -220,8 +227,9 @@ class Similarity(MatrixRule):
         longest = AT_FIRST if mostly_new(own) else TOO_LONG
         lengths = [Lengths(whole, longest, TOO_SHORT, samples)]
         lengths += [Lengths(one.norms.clamp(min=least), TOO_LONG_TENSOR) for one in apart.values()]
-        products = torch.stack([apart[name].products() for name in parts if name not in buffers]).sum(0)
-        cosines = View(products / positive(whole)[:, None] / positive(whole), 2 * self.alpha3)
+        products = {name: apart[name].products() for name in parts if name not in buffers}
+        alike = [torch.stack(list(products.values())).sum(0), *(products[name] for name in matrices)]
+        cosines = [View(_cosines(inner), 2 * self.alpha3) for inner in alike]
         return trusted(views, -near, cosines, lengths, past, own, 10 * self.alpha2, self.strictness)
 
     def _bounded_step(self, updates: UpdateMatrix, shares: Tensor) -> tuple[Tensor, Tensor]:

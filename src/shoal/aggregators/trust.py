@@ -31,7 +31,10 @@ alone. Nobody gains by being more central than others: honest clients count alik
   nearer than a fraction of their usual distance. The usual distance is that within which half of the clients
   find half of the others, so a majority of equal updates are no copies but the rule.
 - Where clients are alike, what sets one apart is chance, and chance is nobody else's. Several who differ from
-  the mean in the same way have a reason in common, such as a backdoor -> `company`.
+  the mean in the same way have a reason in common, such as a backdoor, or, in the last layer alone, labels
+  that they all falsify -> `company`. This is an account of its own: E_i above and this one, both at most 0,
+  are added up for the weight. Later all clients look unlike, this is not seen any more, and nobody
+  regains in the one account by what the other one tells.
 - A client who was among the others and turns against its own past is caught by that -> `reversal`.
 - Who is far longer than the trusted with as many samples are, or sends next to nothing, is suspected
   -> `excess`.
@@ -48,6 +51,7 @@ from torch import Tensor
 from shoal.kernels import quantile as kernels
 
 MARGIN = 4.0  # spreads below the median that are nothing unusual
+TOGETHER = 3.0  # the same for how alone a client is in what sets it apart
 ALIKE, UNLIKE = 0.08, 0.25  # of the median: the least spread, where clients are alike and where they are not
 LEAST_SPREAD = 0.15  # of the median, of likeness
 SAME = 1e-9  # of an update's squared length: what is less sets nobody apart
@@ -82,39 +86,54 @@ class Lengths(NamedTuple):
 def trusted(
     views: Sequence[View],
     apart: Tensor,
-    cosines: View,
+    cosines: Sequence[View],
     lengths: Sequence[Lengths],
     past: Tensor,
     own: Tensor,
     size: float = 1.0,
     strict: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """[n] float64 each: the weights, sum 1, and the evidence, given that of the past.
+    """[n] float64, sum 1: the weights; and [2, n]: the evidence, given that of the past. See `nothing_known`.
 
-    `apart` [n, n] are distances, `cosines` are those of whole updates, `size` is the say of lengths, `own`
-    [n] says how each update agrees with the same client's earlier ones (NaN: there are none), and `strict`
-    in [0, 1] how much is made of everything.
+    `apart` [n, n] are distances, `cosines` are those of whole updates and of parts of them, `size` is the say
+    of lengths, `own` [n] says how each update agrees with the same client's earlier ones (NaN: there are
+    none), and `strict` in [0, 1] how much is made of everything.
     """
     copied = copies(apart)
     once, others = copied.sum(1) ** -strict, 1 - copied
     weights, evidence = once, past
     mild, slack = (0.0, 0.0) if mostly_new(own) else (MILD, SLACK)
     for step in range(STEPS):
-        new, average = torch.zeros_like(past), _means if step else _medians
+        new, average = torch.zeros_like(once), _means if step else _medians
         scores = [average(view.likeness, others * weights) for view in views]
         differ = unlike(scores, weights)
         for view, score in zip(views, scores, strict=True):
             new += view.say * verdict(score, weights, max(differ, LEAST_SPREAD), view.noise)
-        # agreement excuses neither company nor length nor treason
-        alone = 1 - company(cosines.likeness, others, weights)
-        new = new.clamp(max=BEST) + cosines.say * verdict(alone, weights, differ).clamp(max=0)
+        new = torch.where(new < 0, (new + mild).clamp(max=0), new.clamp(max=BEST))
+        # agreement excuses neither length nor treason nor company
         long = torch.stack([excess(length, weights) for length in lengths]).min(0).values
-        new = torch.where(new < 0, (new + mild).clamp(max=0), new)
-        new = new + size * long + reversal(own, weights)
-        evidence = (past + strict * new.clamp(min=WORST)).clamp(max=0)
-        weights = once * (evidence + slack).clamp(max=0).exp()
-    weights = once * (evidence + SLACK).clamp(max=0).exp()
+        new = (new + size * long + reversal(own, weights)).clamp(min=WORST)
+        told = torch.stack([new, _in_company(cosines, others, weights, differ)])
+        evidence = (past + strict * told).clamp(max=0)
+        weights = once * (evidence.sum(0) + slack).clamp(max=0).exp()
+    weights = once * (evidence.sum(0) + SLACK).clamp(max=0).exp()
     return weights / weights.sum(), evidence
+
+
+def nothing_known(clients: int) -> Tensor:
+    """[2, clients] float64: no evidence, neither from likeness, length and treason nor from company."""
+    return torch.zeros(2, clients, dtype=torch.float64)
+
+
+def _in_company(cosines: Sequence[View], others: Tensor, counts: Tensor, differ: float) -> Tensor:
+    """[n]: against who is in company, in the part of an update where it shows most; nothing where clients are
+    unlike."""
+    found = [
+        one.say * verdict(1 - company(one.likeness, others, counts), counts, ALIKE, margin=TOGETHER)
+        for one in cosines
+    ]
+    told = torch.stack(found).min(0).values.clamp(WORST / 2, BEST)
+    return told * (UNLIKE - differ) / (UNLIKE - ALIKE)
 
 
 def mostly_new(own: Tensor) -> bool:
@@ -124,15 +143,25 @@ def mostly_new(own: Tensor) -> bool:
 
 def company(cosines: Tensor, others: Tensor, counts: Tensor) -> Tensor:
     """[n]: the cosine between what sets a client apart from the trusted mean and what does so with others;
-    the second largest, so that a pair is no company, and 0 for copies, who are counted elsewhere."""
-    if len(cosines) < FEWEST:
-        return torch.zeros(len(cosines), dtype=torch.float64)
-    share = counts / counts.sum()
-    pulled = cosines @ share
-    rest = cosines - pulled[:, None] - pulled[None, :] + share @ pulled
-    squares = rest.diagonal()
-    apart = torch.where(squares > SAME, squares, torch.inf).sqrt()
-    return (others * rest / apart / apart[:, None]).sort(1, descending=True).values[:, 1].contiguous()
+    the second largest, so that a pair is no company, and 0 for copies, who are counted elsewhere.
+
+    The mean is that of third parties. One that held the two would be nearer to who is trusted, and its
+    chance would be common to all who are not: they would look like company because they are distrusted.
+    """
+    n = len(cosines)
+    if n < FEWEST:
+        return torch.zeros(n, dtype=torch.float64)
+    mine, theirs = counts[:, None], counts[None, :]
+    pulled, own = cosines @ counts, cosines.diagonal()
+    count = counts.sum() - mine - theirs
+    count = torch.where(count > SAME, count, torch.inf)
+    along = pulled[:, None] - mine * own[:, None] - theirs * cosines  # i with the sum of third parties
+    square = counts @ pulled - mine * (pulled[:, None] + along) - theirs * (pulled[None, :] + along.T)
+    along, square = along / count, square / count**2
+    apart = own[:, None] - 2 * along + square
+    apart = torch.where(apart > SAME, apart, torch.inf).sqrt()
+    rest = cosines - along - along.T + square
+    return (others * rest / apart / apart.T).sort(1, descending=True).values[:, 1].contiguous()
 
 
 def unlike(scores: Sequence[Tensor], counts: Tensor) -> float:
@@ -144,7 +173,9 @@ def unlike(scores: Sequence[Tensor], counts: Tensor) -> float:
     return min(max(found), UNLIKE)
 
 
-def verdict(scores: Tensor, counts: Tensor, least: float, noise: float = 0.0) -> Tensor:
+def verdict(
+    scores: Tensor, counts: Tensor, least: float, noise: float = 0.0, margin: float = MARGIN
+) -> Tensor:
     """[n]: for (above 0) and against (below 0) each client, from how alike it is to the trusted ones.
 
     Their spread is at least `least` times the median, and `noise`.
@@ -153,7 +184,7 @@ def verdict(scores: Tensor, counts: Tensor, least: float, noise: float = 0.0) ->
     if middle <= 0:
         return torch.zeros_like(scores)
     spread = max(quantile(scores, counts, UPPER) - middle, least * middle, noise)
-    threshold = max(0.0, middle - MARGIN * spread)
+    threshold = max(0.0, middle - margin * spread)
     return 2 * (middle - threshold) * (scores - threshold) / spread**2
 
 

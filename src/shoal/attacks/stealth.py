@@ -22,6 +22,7 @@ from torch import Tensor
 
 from shoal.aggregators.alignment import SIGNS
 from shoal.aggregators.dsvd import Similarity
+from shoal.aggregators.trust import nothing_known
 from shoal.core.attack import Attack, Knows, altered, target
 from shoal.core.errors import SpecError
 from shoal.core.types import Context, Reply, Weights
@@ -68,11 +69,14 @@ def passes(seen: Mapping[str, Tensor], own: int, gamma: float, rounds: int) -> b
     """Whether the first `own` of updates [n, ...], by tensor, keep half of a fair weight with such a lie."""
     told = {name: torch.cat([x[:own] - gamma * x.mean(0), x[own:]]) for name, x in seen.items()}
     n = len(next(iter(seen.values())))
-    past = torch.zeros(n, dtype=torch.float64)
-    rule, nothing = Similarity(), torch.full_like(past, torch.nan)
-    weights = past
+    rule, past = Similarity(), nothing_known(n)
+    weights, agreement = (
+        past[0],
+        torch.full_like(past[0], torch.nan),
+    )  # at first there is nothing to agree with
     for _ in range(rounds):
-        weights, past = rule.weigh(told, rule.rank, past, nothing, SIGNS)
+        weights, past = rule.weigh(told, rule.rank, past, agreement, SIGNS)
+        agreement = torch.ones_like(agreement)
     return float(weights[:own].sum()) >= 0.5 * own / n
 
 

@@ -42,6 +42,7 @@ from shoal.aggregators.averaging import client_weight
 from shoal.aggregators.dsvd import Evidence, Similarity
 from shoal.aggregators.matrix import UpdateMatrix
 from shoal.aggregators.similarity import Form
+from shoal.aggregators.trust import nothing_known
 from shoal.codecs.low_rank import LowRank, restored
 from shoal.core.data import Data
 from shoal.core.gate import Like
@@ -201,8 +202,8 @@ def weights(
     together = {name: torch.stack([update[name] for update in updates]) for name in updates[0]}
     if not rule.collects:
         return rule.softmax(together, [rule.rank] * len(updates))
-    nothing = torch.zeros(len(updates), dtype=torch.float64)
-    return rule.weigh(together, rule.rank, nothing, torch.full_like(nothing, torch.nan), SIGNS)[0]
+    past = nothing_known(len(updates))
+    return rule.weigh(together, rule.rank, past, torch.full_like(past[0], torch.nan), SIGNS)[0]
 
 
 def next_shares(shares: Sequence[float], scores: Tensor, floor: float) -> list[float]:
