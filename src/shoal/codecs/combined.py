@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.codecs.leaves import corrected, left_out
+from shoal.codecs.feedback import corrected, left_out
 from shoal.codecs.raw import Raw
 from shoal.core.codec import Codec, Direction, Packet
 from shoal.core.errors import SpecError

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from shoal.codecs.feedback import UpdateCodec
 from shoal.codecs.leaves import bits_of, each
 from shoal.codecs.qsgd import LEVEL_BITS, Qsgd
-from shoal.codecs.raw import Raw
 from shoal.codecs.uniform import WHOLE
-from shoal.core.codec import Codec, Direction, Packet
+from shoal.core.codec import Packet
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
 
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedPaq(Codec):
+class FedPaq(UpdateCodec):
     """QSGD of the difference from what the receiver has; messages are sent as they are."""
 
     bits: int = 4
@@ -44,10 +44,6 @@ class FedPaq(Codec):
     @property
     def _quantizer(self) -> Qsgd:
         return Qsgd(self.bits, self.bucket)
-
-    def way(self, direction: Direction) -> Codec:
-        """See `Codec`. The server does not know which model a client has."""
-        return self if direction == "up" else Raw()
 
     def encode(
         self,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.codec import Codec, Packet
 from shoal.core.errors import SpecError
 from shoal.core.flat import NAMED, flat
 from shoal.core.key import Key
@@ -20,8 +19,6 @@ LARGEST = 2**28  # numbers of a tensor
 _FLOATS = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16} | {
     "bfloat16": torch.bfloat16
 }
-
-Residual = Mapping[str, Tensor]  # what earlier packets left out of each tensor, by its path in the tree
 
 
 def each(function: Callable[[str, Tensor], Any], tree: Tree, path: str = "") -> Tree:
@@ -55,42 +52,6 @@ def opened(kind: type, whole: Callable[[Any], Tensor], tree: Tree) -> Tree:
         parts = [opened(kind, whole, part) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     return tree
-
-
-def corrected(tree: Tree, residual: Residual | None) -> Tree:
-    """The tree with what earlier packets left out added to it; a tensor of another shape starts anew."""
-
-    def add(path: str, leaf: Tensor) -> Tensor:
-        lacking = (residual or {}).get(path)
-        return leaf + lacking if lacking is not None and lacking.shape == leaf.shape else leaf
-
-    return each(add, tree) if residual else tree
-
-
-def left_out(tree: Tree, decoded: Tree) -> dict[str, Tensor]:
-    """What the decoded tree lacks, by path; tensors that came through whole are not listed."""
-    found: dict[str, Tensor] = {}
-    arrived: dict[str, Tensor] = {}
-    each(arrived.__setitem__, decoded)
-
-    def compare(path: str, leaf: Tensor) -> None:
-        lacking = leaf - arrived[path]
-        if bool(lacking.any()):
-            found[path] = lacking
-
-    each(compare, tree)
-    return found
-
-
-def fed_back(
-    codec: Codec, function: Callable[[str, Tensor], Any], tree: Tree, memory: Residual | None, feedback: bool
-) -> tuple[Packet, Any]:
-    """The packet of `each(function, tree)`, and the memory: what all packets so far left out."""
-    if not feedback:
-        return Packet(each(function, tree)), memory
-    whole = corrected(tree, memory)
-    packet = Packet(each(function, whole))
-    return packet, left_out(whole, codec.decode(packet))
 
 
 def numbers(leaf: Tensor) -> np.ndarray:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from shoal.codecs.raw import Raw
-from shoal.core.codec import Codec, Direction, Packet
+from shoal.codecs.feedback import UpdateCodec
+from shoal.core.codec import Packet
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree, Weights
@@ -44,7 +44,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LowRank(Codec):
+class LowRank(UpdateCodec):
     """Truncates matrices of an update to a share of their full rank by SVD, or to the setting `rank`."""
 
     rank: float = 0.25
@@ -52,10 +52,6 @@ class LowRank(Codec):
     def __post_init__(self) -> None:
         if not 0 < self.rank <= 1:
             raise SpecError(f"rank must be in (0, 1], got {self.rank:g}; it is a share of the largest rank")
-
-    def way(self, direction: Direction) -> Codec:
-        """See `Codec`."""
-        return self if direction == "up" else Raw()
 
     def encode(
         self,

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.codecs.feedback import FeedbackCodec
 from shoal.codecs.leaves import (
     dtype_name,
-    fed_back,
     numbers,
     opened,
     packed_length,
@@ -25,8 +25,7 @@ from shoal.codecs.leaves import (
     size_of,
     some_bytes,
 )
-from shoal.codecs.raw import Raw
-from shoal.core.codec import Codec, Direction, Packet
+from shoal.core.codec import Packet
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
 
@@ -50,22 +49,13 @@ class Signs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sign(Codec):
+class Sign(FeedbackCodec):
     """The sign of every number of an update times the mean absolute value of its tensor; with error feedback.
 
     A tensor with a number that is not finite is decoded as such throughout. Messages are sent as they are.
     """
 
     feedback: bool = True
-
-    @property
-    def remembers(self) -> bool:
-        """See `Codec`."""
-        return self.feedback
-
-    def way(self, direction: Direction) -> Codec:
-        """See `Codec`. The signs of a model's weights are no model."""
-        return self if direction == "up" else Raw()
 
     def encode(
         self,
@@ -77,7 +67,7 @@ class Sign(Codec):
         memory: Any = None,
     ) -> tuple[Packet, Any]:
         """See `Codec`."""
-        return fed_back(self, lambda path, leaf: _signs(leaf), tree, memory, self.feedback)
+        return self.fed_back(lambda path, leaf: _signs(leaf), tree, memory)
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""

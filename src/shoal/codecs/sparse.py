@@ -1,7 +1,5 @@
 """Top-k and random-k: a share of the numbers of each tensor; what is left out is added to the next update.
 
-    e <- e + D,   sent = C(e),   e <- e - sent                                        (error feedback)
-
 J. Konecny et al.: Federated learning: strategies for improving communication efficiency. 2016 (random masks).
 S. U. Stich, J.-B. Cordonnier, M. Jaggi: Sparsified SGD with memory. NeurIPS 2018 (feedback).
 
@@ -19,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.codecs.feedback import FeedbackCodec
 from shoal.codecs.leaves import (
     dtype_name,
-    fed_back,
     numbers,
     opened,
     packed_length,
@@ -29,8 +27,7 @@ from shoal.codecs.leaves import (
     some_bytes,
     words_of,
 )
-from shoal.codecs.raw import Raw
-from shoal.core.codec import Codec, Direction, Packet
+from shoal.core.codec import Packet
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
@@ -69,7 +66,7 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TopK(Codec):
+class TopK(FeedbackCodec):
     """The largest numbers of every tensor of an update, a share of all; with error feedback.
 
     A number that is not finite counts as large, so the server sees it. Messages are sent as they are.
@@ -80,15 +77,6 @@ class TopK(Codec):
 
     def __post_init__(self) -> None:
         _check_share(self.share)
-
-    @property
-    def remembers(self) -> bool:
-        """See `Codec`."""
-        return self.feedback
-
-    def way(self, direction: Direction) -> Codec:
-        """See `Codec`. A model without its smaller weights is none."""
-        return self if direction == "up" else Raw()
 
     def encode(
         self,
@@ -109,7 +97,7 @@ class TopK(Codec):
             places = packing.largest(numbers(leaf), count)
             return Chosen(_taken(leaf, places), _written(places, size), tuple(leaf.shape), dtype_name(leaf))
 
-        return fed_back(self, choose, tree, memory, self.feedback)
+        return self.fed_back(choose, tree, memory)
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
@@ -117,7 +105,7 @@ class TopK(Codec):
 
 
 @dataclass(frozen=True)
-class RandomK(Codec):
+class RandomK(FeedbackCodec):
     """Random numbers of every tensor of an update, a share of all; with error feedback.
 
     Without feedback, they are multiplied by n / k, which is right on average. A tensor with a number that is
@@ -129,15 +117,6 @@ class RandomK(Codec):
 
     def __post_init__(self) -> None:
         _check_share(self.share)
-
-    @property
-    def remembers(self) -> bool:
-        """See `Codec`."""
-        return self.feedback
-
-    def way(self, direction: Direction) -> Codec:
-        """See `Codec`. A model without some of its weights is none."""
-        return self if direction == "up" else Raw()
 
     def encode(
         self,
@@ -163,7 +142,7 @@ class RandomK(Codec):
             seed = torch.from_numpy(np.array(words, np.uint64).view(np.uint8))
             return Drawn(values, seed, tuple(leaf.shape), dtype_name(leaf))
 
-        return fed_back(self, draw, tree, memory, self.feedback)
+        return self.fed_back(draw, tree, memory)
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
