@@ -33,8 +33,8 @@ alone. Nobody gains by being more central than others: honest clients count alik
 - Where clients are alike, what sets one apart is chance, and chance is nobody else's. Several who differ from
   the mean in the same way have a reason in common, such as a backdoor, or, in the last layer alone, labels
   that they all falsify -> `company`. This is an account of its own: E_i above and this one, both at most 0,
-  are added up for the weight. Later all clients look unlike, this is not seen any more, and nobody
-  regains in the one account by what the other one tells.
+  are added up for the weight. Later all clients look unlike, and nothing more is found; but nobody regains
+  in the one account by what the other one tells.
 - A client who was among the others and turns against its own past is caught by that -> `reversal`.
 - Who is far longer than the trusted with as many samples are, or sends next to nothing, is suspected
   -> `excess`.
@@ -126,14 +126,15 @@ def nothing_known(clients: int) -> Tensor:
 
 
 def _in_company(cosines: Sequence[View], others: Tensor, counts: Tensor, differ: float) -> Tensor:
-    """[n]: against who is in company, in the part of an update where it shows most; nothing where clients are
-    unlike."""
+    """[n]: against who is in company, in the part of an update where it shows most, and nothing against
+    anybody where clients are unlike; for who is alone, at all times."""
     found = [
         one.say * verdict(1 - company(one.likeness, others, counts), counts, ALIKE, margin=TOGETHER)
         for one in cosines
     ]
     told = torch.stack(found).min(0).values.clamp(WORST / 2, BEST)
-    return told * (UNLIKE - differ) / (UNLIKE - ALIKE)
+    alike = max(LEAST_SPREAD - differ, 0.0) / (LEAST_SPREAD - ALIKE)
+    return torch.where(told < 0, alike * told, told)
 
 
 def mostly_new(own: Tensor) -> bool:
