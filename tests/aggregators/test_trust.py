@@ -249,7 +249,7 @@ def test_who_differs_in_company_is_caught_where_clients_are_alike():
     assert spared.tolist() == pytest.approx([1 / 13] * 13)  # unlike clients are in company by nature
     later = evidence
     for _ in range(50):
-        _, later = judged(likeness, apart, later, torch.ones(13).double())
+        _, later = judged(likeness, apart, later, cosines=apart_from_the_mean(groups))
     assert later[1].tolist() == evidence[1].tolist()  # then it is neither found nor forgotten
     _, alone = judged(likeness, apart, evidence, cosines=apart_from_the_mean([0] * 13))
     assert alone[1].tolist() == pytest.approx([0.0] * 9 + [-11.0] * 4)  # but who is alone regains trust
