@@ -1,7 +1,6 @@
 """An experiment from its name to its folder, and the command that does it."""
 
 import json
-import multiprocessing
 import re
 import sys
 from pathlib import Path
@@ -198,6 +197,7 @@ def test_bad_input_ends_with_two_and_a_line(call, tmp_path, arguments, said):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("no_process_left")
 def test_ctrl_c_says_how_to_go_on(call, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -206,6 +206,5 @@ def test_ctrl_c_says_how_to_go_on(call, tmp_path, monkeypatch):
     code, out, err = call("toy-table0", "--out", "here")
     assert (code, out) == (130, "")
     assert err == "shoal: stopped; the same command continues where it stopped\n"
-    assert multiprocessing.active_children() == []
     monkeypatch.undo()
     assert perform("toy-table0", "quick", tmp_path / "here", CATALOGUE).fresh == 3
