@@ -6,6 +6,7 @@ Specs name its functions as `toy:blobs` and so on, just as a user's specs name a
 from __future__ import annotations
 
 import signal
+from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -135,7 +136,9 @@ def play(made: Setup, rounds: int = 3, progress: Progress | None = None) -> Prog
 
 
 def played(method: Any = "fedavg", rounds: int = 3, **changes: Any) -> Progress:
-    return play(setup(method, **changes), rounds)
+    made = setup(method, **changes)
+    with closing(made.federation.engine):
+        return play(made, rounds)
 
 
 class Federated(NamedTuple):
