@@ -1,4 +1,5 @@
-"""Top-k and random-k: a share of the numbers of each tensor; what is left out is added to the next update.
+"""Top-k and random-k: a share of the numbers of each tensor; what is left out is added to the next update
+(`codecs.feedback`).
 
 J. Konecny et al.: Federated learning: strategies for improving communication efficiency. 2016 (random masks).
 S. U. Stich, J.-B. Cordonnier, M. Jaggi: Sparsified SGD with memory. NeurIPS 2018 (feedback).
