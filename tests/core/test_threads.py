@@ -1,8 +1,9 @@
 import threading
 
+import numpy as np
 import pytest
 
-from shoal.core.threads import side_by_side
+from shoal.core.threads import ranges, side_by_side
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5, None])
@@ -26,3 +27,17 @@ def test_an_error_is_the_callers(threads):
 
     with pytest.raises(ValueError, match="seven"):
         side_by_side(refuse, range(9), threads)
+
+
+@pytest.mark.parametrize(
+    ("work", "threads", "expected"),
+    [
+        ([1e7] * 4, 2, [(0, 1), (1, 2), (2, 3), (3, 4)]),
+        ([1e7, 4e7, 2e7], 2, [(1, 2), (2, 3), (0, 1)]),  # the longest first
+        ([1.0] * 10, 2, [(0, 5), (5, 10)]),  # too short to be split further
+        ([1.0] * 10, 3, [(3, 7), (0, 3), (7, 10)]),
+        ([0.0, 0.0, 5.0], 2, [(2, 3), (0, 2)]),
+    ],
+)
+def test_threads_take_ranges_of_equal_work(work, threads, expected):
+    assert ranges(np.array(work), threads) == expected

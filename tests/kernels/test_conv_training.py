@@ -1,17 +1,17 @@
 """Training of convolutional networks by the kernels, against autograd in float64."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from training_jobs import finish
 
 from shoal.kernels.conv_outputs import conv_outputs
 from shoal.kernels.plan import ConvPlan, plan_of
-from shoal.kernels.training import DropoutKeys, train
+from shoal.kernels.training import DropoutKeys, training_job
 from shoal.models.convolutional import cnn, cnn6, cnn_pfl, lenet
 from shoal.models.layers import dropouts
 
@@ -50,7 +50,7 @@ def chain(shape, *layers, classes=4):
     return nn.Sequential(*parts, nn.Flatten(), nn.Linear(channels * math.prod(sides), classes))
 
 
-def solve(net, steps, start=None, spread=None, lr=0.05, **options):
+def solve(net, steps, start=None, threads=1, lr=0.05, **options):
     """Clients with the same start, each with batches of these sizes, of rows in order."""
     clients = len(steps)
     start = net.start[None] if start is None else start
@@ -58,14 +58,14 @@ def solve(net, steps, start=None, spread=None, lr=0.05, **options):
     rows = np.array([row % ROWS for size in sizes for row in range(size)], np.int64)
     out = np.full((clients, net.plan.params), np.nan, np.float32)
     change, losses = out.copy(), np.empty(clients)
-    options |= {"spread": spread} if spread else {}
     x = net.x.reshape(ROWS, -1)
     pointers = np.cumsum([0, *sizes]), np.cumsum([0, *map(len, steps)])
     with np.errstate(invalid="ignore"):
         rates = np.full(clients, lr, np.float32)
-        sound = train(net.plan, start, out, change, x, net.y, rows, *pointers, rates, losses, **options)
+        job = training_job(net.plan, start, out, change, x, net.y, rows, *pointers, rates, losses, **options)
+        finish(job, threads)
         assert np.array_equal(change, out - start, equal_nan=True)
-        assert np.array_equal(sound, np.isfinite(np.square(change)).all(1))
+        assert np.array_equal(job.sound, np.isfinite(np.square(change)).all(1))
     return out, losses
 
 
@@ -194,11 +194,7 @@ def test_the_bits_of_a_client_do_not_depend_on_the_others(extras):
         assert np.array_equal(row[0], out[client])
         assert loss[0] == losses[client]
 
-    def in_threads(some, clients):
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(some, [3, 0, 1], [clients, 1, 3]))
-
-    again, _ = solve(net, steps, start, in_threads, **EXTRAS[extras])
+    again, _ = solve(net, steps, start, 2, **EXTRAS[extras])
     assert np.array_equal(again, out)
 
 

@@ -1,4 +1,3 @@
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -6,10 +5,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from training_jobs import finish
 
 from shoal.core.task import LOSSES
 from shoal.kernels.plan import LOSS_CODES, DensePlan, plan_of
-from shoal.kernels.training import train
+from shoal.kernels.training import training_job
 
 EXTRAS = {
     "plain": {},
@@ -61,14 +61,15 @@ def make(sizes, loss, batches, seed=0, shared=True):
     )  # fmt: skip
 
 
-def solve(problem, **options):
+def solve(problem, threads=1, **options):
     out = np.full((problem.clients, problem.plan.params), np.nan, np.float32)
     change, losses = np.full_like(out, np.nan), np.full(problem.clients, np.nan)
     plan, start, x, y, *schedule, lr = problem
     with np.errstate(invalid="ignore"):
-        sound = train(plan, start, out, change, x, y, *schedule, lr, losses, **options)
+        job = training_job(plan, start, out, change, x, y, *schedule, lr, losses, **options)
+        finish(job, threads)
         assert np.array_equal(change, out - start, equal_nan=True)
-        assert np.array_equal(sound, np.isfinite(np.square(out - start)).all(1))
+        assert np.array_equal(job.sound, np.isfinite(np.square(out - start)).all(1))
     return out, losses
 
 
@@ -168,15 +169,11 @@ def test_the_bits_of_a_client_do_not_depend_on_the_others(extras):
 
 
 @pytest.mark.parametrize("extras", EXTRAS)
-def test_ranges_in_threads_give_the_same_bits(extras):
+def test_threads_give_the_same_bits(extras):
     problem = make((30, 21, 10), "cross_entropy", [[5, 3]] * 20, shared=False)
     expected, _ = solve(problem, **EXTRAS[extras])
 
-    def in_threads(some, clients):
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(some, [15, 0, 10, 5], [clients, 5, 15, 10]))
-
-    out, _ = solve(problem, **EXTRAS[extras], spread=in_threads)
+    out, _ = solve(problem, 3, **EXTRAS[extras])
     assert np.array_equal(out, expected)
 
 
@@ -261,9 +258,19 @@ def test_a_step_without_samples_is_refused():
         solve(make((20, 7), "cross_entropy", [[3, 0]]))
 
 
-def test_the_range_must_be_one_of_clients():
-    with pytest.raises(ValueError, match="clients 0 to 6 are not among 5"):
-        solve(make((20, 7), "cross_entropy", RAGGED), spread=lambda some, clients: some(0, clients + 1))
+def test_clients_are_taken_in_their_order_and_once():
+    problem = make((20, 7), "cross_entropy", [[3], [2, 2], [1]])
+    out, change, losses = (np.zeros((3, problem.plan.params), np.float32) for _ in range(3))
+    plan, start, x, y, *schedule, lr = problem
+    job = training_job(plan, start, out, change, x, y, *schedule, lr, losses[:, 0].astype(float))
+    assert [job.done(client) for client in range(3)] == [False, False, False]
+    assert job.work(2) == 2
+    assert [job.done(client) for client in range(3)] == [True, True, False]
+    assert out[:2].all(1).all()
+    assert not out[2].any()
+    assert job.work() == 1
+    assert job.work() == 0
+    assert job.done(2)
 
 
 def relu_first():

@@ -1,6 +1,5 @@
 """What the kernels add to a loss, against the same in torch with the gradients of autograd."""
 
-import numpy as np
 import pytest
 import torch
 from toy import KEY, setup
@@ -10,7 +9,6 @@ from shoal.core.training import Start
 from shoal.core.types import Context
 from shoal.parts.generator import new_generator
 from shoal.solver import torch_sgd
-from shoal.solver.compiled_sgd import ranges
 from shoal.solver.losses import mean_loss
 from shoal.solver.sgd import Sgd
 from shoal.terms.generated import Generated
@@ -81,7 +79,9 @@ def test_what_a_shift_is_less_is_subtracted_and_unwanted_weights_are_left_out(ta
     two = [Start(weights, (), shift, less, only_update=True), Start(weights, (), shift, only_update=True)]
     whole = [Start(weights, (), two[0].whole_shift), Start(weights, (), shift)]
     block, keys = Block.of(data), [KEY.fold("noise", i) for i in (1, 2)]
-    found, expected = (solver.train_block(task, starts, block, keys, 0, 1) for starts in (two, whole))
+    found, expected = (
+        solver.train_block(task, starts, block, keys, 0, 1).finished() for starts in (two, whole)
+    )
     assert not found.weights
     assert len(expected.weights) == 2
     assert all(torch.equal(found.change.params[n], expected.change.params[n]) for n in weights.params)
@@ -109,15 +109,18 @@ def test_the_mean_loss_is_that_of_the_model(task):
     assert mean_loss(task, weights, data).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("work", "threads", "expected"),
-    [
-        ([1e7] * 4, 2, [(0, 1), (1, 2), (2, 3), (3, 4)]),
-        ([1e7, 4e7, 2e7], 2, [(1, 2), (2, 3), (0, 1)]),  # the longest first
-        ([1.0] * 10, 2, [(0, 5), (5, 10)]),  # too short to be split further
-        ([1.0] * 10, 3, [(3, 7), (0, 3), (7, 10)]),
-        ([0.0, 0.0, 5.0], 2, [(2, 3), (0, 2)]),
-    ],
-)
-def test_threads_take_ranges_of_equal_work(work, threads, expected):
-    assert ranges(np.array(work), threads) == expected
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_client_can_be_had_before_the_others_are_trained(threads):
+    made = setup()
+    task, solver = made.federation.task, Sgd(lr=0.1, batch=7)
+    data = [made.side.data.train(i, solver.batching, KEY.fold(i), full=False) for i in range(4)]
+    starts, keys = [Start(task.init(KEY))], [KEY.fold(i) for i in range(4)]
+    expected = solver.train_block(task, starts, Block.of(data), keys, 0, 1).finished()
+    for order in ([0, 1, 2, 3], [3, 1]):
+        trained = solver.train_block(task, starts, Block.of(data), keys, 0, threads)
+        for i in order:
+            alone, same = trained.single(i), expected.single(i)
+            assert torch.equal(alone.change.params.vector, same.change.params.vector)
+            assert torch.equal(alone.held.params.vector, same.held.params.vector)
+            assert alone.loss == same.loss
+            assert trained.sound[i]

@@ -11,7 +11,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeVar
+
+import numpy as np
+
+RANGES = 8  # of clients for each thread: more wait shorter for each other, and cost 20 us each
+LEAST = 2_000_000  # samples times parameters in a range: it takes longer than to start it
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,3 +60,25 @@ def side_by_side(
     for other in others:
         other.result()
     return [done[place] for place in range(len(items))]
+
+
+def in_threads(work: np.ndarray, threads: int, some: Callable[[int, int], None], clients: int) -> None:
+    """Run all clients in threads, which take one range of clients after another, the longest first.
+
+    `some` runs the clients from the first to the last, exclusive; `work` is each client's, in samples times
+    parameters.
+    """
+    threads = min(threads, clients)
+    if threads == 1:
+        some(0, clients)
+    else:
+        side_by_side(lambda each: some(*each), ranges(work, threads), threads)
+
+
+def ranges(work: np.ndarray, threads: int) -> list[tuple[int, int]]:
+    """Consecutive ranges of clients with about equal work, the longest first."""
+    total = np.cumsum(work)
+    count = max(threads, min(RANGES * threads, int(total[-1] / LEAST)))
+    bounds = np.searchsorted(total - work / 2, total[-1] * np.arange(1, count) / count)
+    found = [(first, last) for first, last in pairwise([0, *bounds.tolist(), len(work)]) if first < last]
+    return sorted(found, key=lambda some: -work[slice(*some)].sum())

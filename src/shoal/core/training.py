@@ -13,7 +13,7 @@ knowing about it. `loss = yield ComputeLoss(message.model)` asks for a loss in t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -105,19 +105,32 @@ def _plain(value: Tensor) -> Tensor:
     return value.detach().clone(memory_format=torch.contiguous_format)
 
 
+def _no_wait(position: int) -> None:
+    """All clients are trained."""
+
+
 class TrainedBlock(NamedTuple):
-    """The results of training a block of clients."""
+    """The results of training a block of clients. A client's may be read after a `wait` for it."""
 
     weights: Sequence[Weights]  # of each client, in storage of its own; none if only updates are wanted
     change: Weights  # each tensor has a leading client axis
     steps: np.ndarray  # [clients] int64
-    losses: Tensor  # [clients] float32
-    sound: bool  # whether the solver has checked that no number is too large for the gate
+    losses: np.ndarray  # [clients] float64
+    sound: np.ndarray  # [clients] bool: whether the solver has found no number too large for the gate
+    wait: Callable[[int], None] = _no_wait  # returns once the client at a position is trained
 
     def single(self, position: int) -> Trained:
         """The result of the client at `position`."""
+        self.wait(position)
         weights, change = self.weights[position] if self.weights else None, row(self.change, position)
-        return Trained(weights, int(self.steps[position]), self.losses[position], change=change)
+        loss = torch.tensor(self.losses[position], dtype=torch.float32)
+        return Trained(weights, int(self.steps[position]), loss, change=change)
+
+    def finished(self) -> TrainedBlock:
+        """The results of all clients."""
+        for position in range(len(self.steps)):
+            self.wait(position)
+        return self
 
 
 class Solver(ABC):

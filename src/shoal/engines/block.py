@@ -1,8 +1,9 @@
 """Blocks of clients that are trained in one kernel call.
 
 Every client does its own work, with its own key and setting; only where training starts do the clients of a
-block wait for each other. The bits of a kernel do not depend on the other clients of the block, so a block
-gives the same bits as one client after another. Clients that the kernels cannot train are trained one by one.
+block wait for each other, and each goes on as soon as it is trained, while threads train the others. The bits
+of a kernel do not depend on the other clients of the block, so a block gives the same bits as one client
+after another. Clients that the kernels cannot train are trained one by one.
 """
 
 from __future__ import annotations
@@ -99,9 +100,11 @@ class Blocks:
             settings = [cohort.setting(i) for i in range(len(cohort.ids))] if cohort.settings else ()
             trained = method.local.train_block(
                 side.task, starts, block, keys, work.round, self._threads, settings
-            )
+            ).finished()
         weight = torch.from_numpy(block.counts).double()
-        reply = Reply(ModelUpdate(trained.change), weight, {"train_loss": trained.losses})
+        reply = Reply(
+            ModelUpdate(trained.change), weight, {"train_loss": torch.from_numpy(trained.losses).float()}
+        )
         if not self._length:
             self._length = Packet(row(reply, 0)).nbytes
         down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
@@ -115,7 +118,7 @@ class Blocks:
             down,
             up,
             stacked=True,
-            checked=trained.change if trained.sound else None,
+            checked=trained.change if trained.sound.all() else None,
         )
 
     # ---- clients that do more than train
@@ -123,7 +126,10 @@ class Blocks:
     def _trained_together(
         self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key
     ) -> Iterator[Delivery]:
-        """The replies of the block, one per client: clients wait for each other where training starts."""
+        """The replies of the block, one per client: clients wait for each other where training starts.
+
+        Each is delivered as soon as it is there, while others are still in training.
+        """
         found: list[_Waiting | Visit] = []
         keys = [key.fold("client", client) for client in cohort.ids]
         held = self._scheduled(cohort.ids, keys)
@@ -132,13 +138,21 @@ class Blocks:
             memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
             visited = _Client(self._side, work.verb, client, memory, context)
             found.append(visited.begin(outgoing[position][1], held[position]))
+        ahead = 0  # how many are delivered
+        for _ in self._resumed(found, work.round):
+            while ahead < len(found) and isinstance(visit := found[ahead], Visit):
+                _, sent, down = outgoing[ahead]
+                yield delivered(self._side, self._store, work, cohort.ids[ahead], sent, visit, down)
+                ahead += 1
+
+    def _resumed(self, found: list[_Waiting | Visit], round: int) -> Iterator[None]:
+        """Give waiting clients what they ask for, until none waits any more; pauses after each of them."""
+        yield
         while paused := [(i, one) for i, one in enumerate(found) if isinstance(one, _Waiting)]:
-            answers = self._answers([one for _, one in paused], work.round)
+            answers = self._answers([one for _, one in paused], round)
             for (i, one), answer in zip(paused, answers, strict=True):
                 found[i] = one.client.resume(one, answer)
-        for client, (_, sent, down), visit in zip(cohort.ids, outgoing, found, strict=True):
-            assert isinstance(visit, Visit)
-            yield delivered(self._side, self._store, work, client, sent, visit, down)
+                yield
 
     def _scheduled(self, clients: Sequence[int], keys: Sequence[Key]) -> Sequence[Data | None]:
         """The samples of all clients in one call, or nothing: an error must be traced to its client."""
@@ -163,7 +177,8 @@ class Blocks:
             held = [start.data or own for start, own in zip(starts, data, strict=True)]
             settings, block = [one.client.context.setting for one in some], Block.of(held)
             done = method.local.train_block(model, starts, block, keys, round, self._threads, settings)
-            yield from (_Answer(done.single(i), done.sound) for i in range(len(some)))
+            for i in range(len(some)):
+                yield _Answer(done.single(i), bool(done.sound[i]))
 
 
 class _Waiting(NamedTuple):

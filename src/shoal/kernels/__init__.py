@@ -14,7 +14,7 @@ MODULES = (
     ("philox", "mlp_training", "mlp_loss", "generator", "swarm", "fold", "vector_math", "cholesky"),
     (
         *("conv_training", "conv_outputs", "logistic", "packing", "trimming", "critical", "products"),
-        *("formats", "label_balance", "sketch", "quantile"),
+        *("formats", "label_balance", "sketch", "quantile", "progress"),
     ),
 )
 

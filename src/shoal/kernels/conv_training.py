@@ -28,7 +28,7 @@ from shoal.kernels.jit import Flag, Index, apart, bare, given, kernel, merged
 from shoal.kernels.layout import ROUNDED, Net, Workspace, make_net, make_work, pack, unpack
 from shoal.kernels.passes import StepRule, backward, descend
 from shoal.kernels.plan import ConvPlan
-from shoal.kernels.training_loop import CLIENTS, Clients, largest_batch, make_loop
+from shoal.kernels.training_loop import CLIENTS, Clients, make_loop
 
 _ZERO = np.float32(0)
 
@@ -144,7 +144,7 @@ _train_clients = make_loop(_begin, conv_ahead, _back, _end)
     )
 )  # fmt: skip
 def _train(
-    first: int, last: int, sizes: np.ndarray, numbers: np.ndarray, places: np.ndarray, homes: np.ndarray,
+    most: int, batch: int, sizes: np.ndarray, numbers: np.ndarray, places: np.ndarray, homes: np.ndarray,
     order: np.ndarray, keys: np.ndarray, rates: np.ndarray, names: np.ndarray,
     loss: int, params: int, start: np.ndarray, out: np.ndarray, change: np.ndarray, x: np.ndarray,
     labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
@@ -152,34 +152,30 @@ def _train(
     held: int, fusion: int, mu: float, shift: np.ndarray, less: np.ndarray, beta: float, tau: float,
     features: np.ndarray, classes: np.ndarray, feature_ptr: np.ndarray, learned: np.ndarray, g_a: float,
     g_b: float, forms: np.ndarray, largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray,
-    sound: np.ndarray,
+    sound: np.ndarray, progress: np.ndarray,
 ) -> int:  # fmt: skip
-    """See `make_loop`. Returns 0, or 1 + the first step without samples or with an invalid one."""
+    """See `make_loop`. No step has more than `batch` samples."""
     clients = Clients(
         loss, params, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
         weight_decay, held, fusion, mu, shift, less, beta, tau, features, classes, feature_ptr, learned, g_a,
-        g_b, forms, largest, random, words, losses, sound,
+        g_b, forms, largest, random, words, losses, sound, progress,
     )  # fmt: skip
-    batch, bad = largest_batch(clients, first, last)
-    if bad:
-        return bad  # type: ignore[return-value]
     net, conv = make_net(sizes, batch), ConvNet(numbers, places, homes, order)
     work = make_work(net, batch, momentum != 0.0, forms.size > 0, fusion)
     kept = make_conv_work(conv, batch, momentum != 0.0, mu != 0.0, shift.size > 0, sizes.max())
     body = make_body(conv, kept, keys, rates, names)
-    _train_clients(clients, first, last, net, work, body)
-    return 0
+    return _train_clients(clients, most, net, work, body)  # type: ignore[return-value]
 
 
 def conv_kernel(plan: ConvPlan, words: np.ndarray, names: np.ndarray) -> Callable[[int, int, Clients], int]:
-    """Trains some clients of a network; for what it returns see `_train`."""
+    """Trains at most so many clients of a network, in steps of at most so many samples; see `_train`."""
     sizes, rates = (
         np.array(plan.dense.sizes, np.int64),
         np.array([drop.rate for drop in plan.drops], np.float32),
     )
     own = tables(plan)
 
-    def some(first: int, last: int, clients: Clients) -> int:
-        return _train(first, last, sizes, *own, words, rates, names, *clients)  # type: ignore[arg-type]
+    def some(most: int, batch: int, clients: Clients) -> int:
+        return _train(most, batch, sizes, *own, words, rates, names, *clients)  # type: ignore[arg-type]
 
     return some

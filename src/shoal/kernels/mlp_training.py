@@ -17,7 +17,7 @@ from shoal.kernels.jit import Flag, Index, given, kernel, merged
 from shoal.kernels.layout import Net, Workspace, copy, make_net, make_work, pack, unpack
 from shoal.kernels.passes import StepRule, backward, forward
 from shoal.kernels.plan import DensePlan
-from shoal.kernels.training_loop import CLIENTS, Clients, largest_batch, make_loop
+from shoal.kernels.training_loop import CLIENTS, Clients, make_loop
 
 
 @merged
@@ -57,35 +57,31 @@ _train_clients = make_loop(_begin, mlp_ahead, _back, _end)
 
 @kernel(int64(int64, int64, given(int64, 1), *CLIENTS))
 def _train(
-    first: int, last: int, sizes: np.ndarray, loss: int, params: int, start: np.ndarray, out: np.ndarray,
+    most: int, batch: int, sizes: np.ndarray, loss: int, params: int, start: np.ndarray, out: np.ndarray,
     change: np.ndarray, x: np.ndarray, labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
     held: int, fusion: int, mu: float, shift: np.ndarray, less: np.ndarray, beta: float, tau: float,
     features: np.ndarray, classes: np.ndarray, feature_ptr: np.ndarray, learned: np.ndarray, g_a: float,
     g_b: float, forms: np.ndarray, largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray,
-    sound: np.ndarray,
+    sound: np.ndarray, progress: np.ndarray,
 ) -> int:  # fmt: skip
-    """See `make_loop`. Returns 0, or 1 + the first step without samples or with an invalid one."""
+    """See `make_loop`. No step has more than `batch` samples."""
     clients = Clients(
         loss, params, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
         weight_decay, held, fusion, mu, shift, less, beta, tau, features, classes, feature_ptr, learned, g_a,
-        g_b, forms, largest, random, words, losses, sound,
+        g_b, forms, largest, random, words, losses, sound, progress,
     )  # fmt: skip
-    batch, bad = largest_batch(clients, first, last)
-    if bad:
-        return bad  # type: ignore[return-value]
     net = make_net(sizes, batch)
     work = make_work(net, batch, momentum != 0.0, forms.size > 0, fusion)
     scales = np.ones(sizes.size - 2, np.float32)
-    _train_clients(clients, first, last, net, work, scales)
-    return 0
+    return _train_clients(clients, most, net, work, scales)  # type: ignore[return-value]
 
 
 def mlp_kernel(plan: DensePlan) -> Callable[[int, int, Clients], int]:
-    """Trains some clients of a perceptron; for what it returns see `_train`."""
+    """Trains at most so many clients of a perceptron, in steps of at most so many samples; see `_train`."""
     sizes = np.array(plan.sizes, np.int64)
 
-    def some(first: int, last: int, clients: Clients) -> int:
-        return _train(first, last, sizes, *clients)  # type: ignore[arg-type]
+    def some(most: int, batch: int, clients: Clients) -> int:
+        return _train(most, batch, sizes, *clients)  # type: ignore[arg-type]
 
     return some

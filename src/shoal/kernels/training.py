@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -9,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.plan import CROSS_ENTROPY, SQUARED_ERROR, DensePlan, Plan, dense_part
+from shoal.kernels.progress import new_progress, ready
 from shoal.kernels.training_loop import Clients
 
 
 class ExtraFeatures(NamedTuple):
-    """Additional features for the last layer. See `train`."""
+    """Additional features for the last layer. See `training_job`."""
 
     features: np.ndarray  # [F, width] float32: for each step one per sample, then additional ones
     classes: np.ndarray  # [F] int64
@@ -31,7 +33,7 @@ class DropoutKeys(NamedTuple):
 
 
 class Rounding(NamedTuple):
-    """The number formats of clients' weights, gradients and momentum. See `train`."""
+    """The number formats of clients' weights, gradients and momentum. See `training_job`."""
 
     forms: np.ndarray  # [C, 2] int64: `digits` and `least` of each client's `NumberFormat`
     largest: np.ndarray  # [C] float32
@@ -49,15 +51,30 @@ _NO_LABELS, _NO_TARGETS = np.empty(0, np.int64), np.empty(0, np.float32)
 
 Rows = np.ndarray | Sequence[np.ndarray]  # [C, P] float32, or C arrays [P]
 
-Some = Callable[[int, int], None]  # trains the clients `first` to `last` (exclusive)
-Spread = Callable[[Some, int], None]  # calls it for ranges that cover all clients
+Kernel = Callable[[int, int, Clients], int]
 
 
-def _at_once(some: Some, clients: int) -> None:
-    some(0, clients)
+class TrainingJob:
+    """The training of some clients. Any number of threads may work on it at the same time.
+
+    Clients are taken in their order. What a client is trained to does not depend on the thread.
+    """
+
+    def __init__(self, kernel: Kernel, clients: Clients, batch: int, rows: Sequence[Rows]) -> None:
+        self._kernel, self._clients, self._batch = kernel, clients, batch
+        self._rows = rows  # kernels have nothing but their addresses
+        self.sound = clients.sound  # [C] bool: whether each client's change can be squared, once it is done
+
+    def work(self, most: int = sys.maxsize) -> int:
+        """Train up to `most` clients that no thread has taken yet; returns how many."""
+        return self._kernel(most, self._batch, self._clients)
+
+    def done(self, client: int) -> bool:
+        """Whether a client is trained, and its results may be read."""
+        return ready(self._clients.progress, client)
 
 
-def train(
+def training_job(
     plan: Plan,
     start: Rows,
     out: Rows,
@@ -80,9 +97,8 @@ def train(
     generated: ExtraFeatures | None = None,
     dropout: DropoutKeys | None = None,
     rounding: Rounding = NO_ROUNDING,
-    spread: Spread = _at_once,
-) -> np.ndarray:
-    """Train C clients by stochastic gradient descent. Returns [C] bool: whether each change can be squared.
+) -> TrainingJob:
+    """The training of C clients by stochastic gradient descent.
 
     A step of a client: `g = dloss + mu*(w - w_start) + weight_decay*w + (shift - less)`, `v = momentum*v + g`
     (`v = g` in the first step), `w -= lr*v`. `start`, `out`, `change`, `shift` and `less` have a row of P
@@ -114,7 +130,6 @@ def train(
         dropout: Needed if the plan has dropout.
         rounding: Rounds g to the nearest number of a format, and v and w of every step to the nearest or at
             random. `start` must be rounded already.
-        spread: Runs all clients; disjoint ranges of clients may run in parallel threads.
     """
     generated = _NO_FEATURES if generated is None else generated
     labels, targets = (_NO_LABELS, y) if plan.loss == SQUARED_ERROR else (y, _NO_TARGETS)
@@ -124,25 +139,15 @@ def train(
         plan.loss, plan.params, places("start", start, 1, count), places("out", out, 0, count),
         places("change", change, count), x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
         weight_decay, dense.held, dense.fusion, mu, places("shift", shift, 0, count),
-        places("less", less, 0, count), beta, tau, *generated, *rounding, losses, sound,
+        places("less", less, 0, count), beta, tau, *generated, *rounding, losses, sound, new_progress(count),
     )  # fmt: skip
     _check_all(plan, clients, len(y))
-    kernel = _kernel(plan, dropout, count)
-
-    def some(first: int, last: int) -> None:
-        if not 0 <= first <= last <= count:
-            raise ValueError(f"clients {first} to {last} are not among {count}")
-        bad = kernel(first, last, clients)
-        if bad:
-            raise ValueError(
-                f"step {bad - 1} has no samples, or samples that are not among the {len(x)} of x"
-            )
-
-    spread(some, count)
-    return sound
+    return TrainingJob(
+        _kernel(plan, dropout, count), clients, _largest_batch(clients), (start, out, change, shift, less)
+    )
 
 
-def _kernel(plan: Plan, dropout: DropoutKeys | None, clients: int) -> Callable[[int, int, Clients], int]:
+def _kernel(plan: Plan, dropout: DropoutKeys | None, clients: int) -> Kernel:
     """The kernel of a plan. Only that one is compiled, or loaded."""
     if isinstance(plan, DensePlan):
         from shoal.kernels.mlp_training import mlp_kernel
@@ -179,6 +184,22 @@ def _check_all(plan: Plan, given: Clients, samples: int) -> None:
         _check("words", given.words, (clients, 2))
     if (given.beta or len(given.feature_ptr)) and plan.loss != CROSS_ENTROPY:
         raise ValueError("distillation needs the cross entropy of classes")
+
+
+def _largest_batch(given: Clients) -> int:
+    """The number of samples in the largest step, with its features; raises `ValueError` if one is invalid."""
+    first, last = given.client_ptr[0], given.client_ptr[-1]
+    ends = given.step_ptr[first : last + 1]
+    lengths, rows = np.diff(ends), given.rows[ends[0] : ends[-1]]
+    if not lengths.size:
+        return 1
+    inside = (rows >= 0) & (rows < len(given.x))
+    if not (lengths.all() and inside.all()):
+        outside = np.searchsorted(ends, ends[0] + np.flatnonzero(~inside), side="right") - 1
+        step = first + min([*np.flatnonzero(lengths == 0), *outside])
+        raise ValueError(f"step {step} has no samples, or samples that are not among the {len(given.x)} of x")
+    more = np.diff(given.feature_ptr[first : last + 1]) if len(given.feature_ptr) else 0
+    return int((lengths + more).max())
 
 
 def _places(plan: Plan, name: str, rows: Rows, *counts: int) -> np.ndarray:

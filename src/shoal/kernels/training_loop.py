@@ -19,6 +19,7 @@ from shoal.kernels.jit import Flag, Index, given, inner, merged
 from shoal.kernels.layout import Net, Workspace, copy, leave, row_at
 from shoal.kernels.losses import batch_loss
 from shoal.kernels.passes import StepRule, descend, forward_layer
+from shoal.kernels.progress import publish, take
 
 # the types of the fields of `Clients`
 CLIENTS = (
@@ -31,12 +32,12 @@ CLIENTS = (
     given(float32, 2), given(int64, 1), given(int64, 1), given(boolean, 1),  # features and their classes
     float64, float64,  # g_a, g_b
     given(int64, 2), given(float32, 1), boolean, given(uint64, 2),  # forms, largest, random, words
-    float64[::1], boolean[::1],  # losses, sound
+    float64[::1], boolean[::1], int64[::1],  # losses, sound, progress
 )  # fmt: skip
 
 
 class Clients(NamedTuple):
-    """The arguments of `train`, as kernels take them: rows of parameters by their addresses."""
+    """The arguments of `training_job`, as kernels take them: rows of parameters by their addresses."""
 
     loss: Index
     params: Index
@@ -71,22 +72,7 @@ class Clients(NamedTuple):
     words: np.ndarray
     losses: np.ndarray
     sound: np.ndarray
-
-
-@inner
-def largest_batch(clients: Clients, first: Index, last: Index) -> tuple[Index, Index]:
-    """The rows of the largest step, with its features; and 1 + the first invalid step, or 0."""
-    batch, generated = np.int64(1), clients.feature_ptr.size > 0
-    for step in range(clients.client_ptr[first], clients.client_ptr[last]):
-        begin, end = clients.step_ptr[step], clients.step_ptr[step + 1]
-        more = clients.feature_ptr[step + 1] - clients.feature_ptr[step] if generated else np.int64(0)
-        batch = max(batch, end - begin + more)
-        for row in clients.rows[begin:end]:
-            if not 0 <= row < clients.x.shape[0]:
-                return batch, step + 1
-        if begin == end:
-            return batch, step + 1
-    return batch, np.int64(0)
+    progress: np.ndarray  # see `shoal.kernels.progress`
 
 
 def make_loop(
@@ -94,8 +80,10 @@ def make_loop(
     ahead: Callable[..., None],
     back: Callable[..., None],
     end: Callable[..., Flag],
-) -> Callable[..., None]:
+) -> Callable[..., Index]:
     """The loop for a kind of network, whose layers before the dense ones are its `body`.
+
+    It trains up to `most` clients that no other thread has taken, and returns how many.
 
     - `begin(body, net, work, client, origin, shift)` loads a client's parameters,
     - `ahead(body, net, work, x, rows, step)` goes forward, in step -1 without dropout,
@@ -106,9 +94,13 @@ def make_loop(
     soften = make_soften(ahead)
 
     @merged
-    def train_clients(c: Clients, first: Index, last: Index, net: Net, work: Workspace, body: Any) -> None:
+    def train_clients(c: Clients, most: Index, net: Net, work: Workspace, body: Any) -> Index:
         known, scratch = np.empty((0, 0), np.float32), np.empty(c.params if c.less.size else 0, np.float32)
-        for client in range(first, last):
+        trained = np.int64(0)
+        while trained < most:
+            client = take(c.progress)
+            if client >= c.losses.size:
+                break
             whole = row_at(c.start[client if c.start.size > 1 else 0], c.params)
             every = _shift(c, client, whole, scratch)
             shifted = c.shift.size > 0 and np.any(every)  # a shift of zeros counts as none
@@ -146,6 +138,9 @@ def make_loop(
             sound &= leave(work.mix, whole[: c.fusion], out[: c.fusion], change[: c.fusion])
             c.sound[client] = sound
             c.losses[client] = total / max(stop - start, 1)
+            publish(c.progress, client)
+            trained += 1
+        return trained
 
     return train_clients
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from shoal.core.flat import Flat, vectors
+from shoal.core.flat import Flat, flat, vectors
 from shoal.core.tree import elementwise
 from shoal.kernels import vector_math
 
@@ -16,7 +16,7 @@ Control = Mapping[str, Tensor]
 
 def next_control(update: Control, common: Control, before: Control, reach: float) -> tuple[Control, Control]:
     """The control after `before`, and the change to it: `-update / reach - common`."""
-    whole = vectors(update, common, before)
+    whole = vectors(update, common, flat(before))  # memories from worker processes are not in one vector
     if isinstance(update, Flat) and whole is not None and all(map(_compiled, whole)):
         own, change = torch.empty_like(whole[0]), torch.empty_like(whole[0])
         update_of, common_of, before_of = (vector.numpy() for vector in whole)

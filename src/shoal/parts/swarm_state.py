@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.threads import in_threads
 from shoal.core.tree import all_finite
 from shoal.kernels.swarm import Flock
 from shoal.parts.landscape import Landscape
-from shoal.solver.compiled_sgd import in_threads
 
 
 class SwarmState(NamedTuple):

@@ -6,8 +6,7 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
 
@@ -20,20 +19,24 @@ from shoal.core.flat import Flat
 from shoal.core.key import Key, text_word
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.threads import side_by_side
+from shoal.core.threads import other_threads
 from shoal.core.training import Start, TrainedBlock
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
 from shoal.kernels.plan import ConvPlan, DensePlan, Plan, dense_part
-from shoal.kernels.training import NO_ROUNDING, DropoutKeys, ExtraFeatures, Rounding, Some
-from shoal.kernels.training import train as train_compiled
+from shoal.kernels.training import (
+    NO_ROUNDING,
+    DropoutKeys,
+    ExtraFeatures,
+    Rounding,
+    TrainingJob,
+    training_job,
+)
 from shoal.solver.torch_sgd import Rule
 from shoal.terms.generated import Generated, generate
 from shoal.terms.not_true import NotTrue
 from shoal.terms.proximal import Proximal
 
-RANGES = 8  # of clients for each thread: more wait shorter for each other, and cost 20 us each
-LEAST = 2_000_000  # samples times parameters in a range: it takes longer than to start it
 LARGEST = {DensePlan: 2_000_000, ConvPlan: 4_000_000}  # parameters; torch is faster for larger layers
 
 
@@ -72,7 +75,7 @@ def train(
     losses = np.empty(clients)
     distil = next((term for term in terms if isinstance(term, NotTrue)), NotTrue(0.0, 1.0))
     follow = next((term for term in terms if isinstance(term, Generated)), None)
-    sound = train_compiled(
+    job = training_job(
         task.plan,
         _rows(begin, task),
         [row.numpy() for row in out],
@@ -94,15 +97,31 @@ def train(
         generated=None if follow is None else _generated(follow, block, keys),
         dropout=_dropout(task.plan, keys),
         rounding=rounding,
-        spread=partial(in_threads, block.counts * params, threads),
     )
     return TrainedBlock(
         [Weights(task.layout.tree(row), starts[0].weights.buffers) for row in out],
         Weights(task.layout.tree(change), {}),
         np.diff(block.client_ptr),
-        torch.from_numpy(losses).float(),
-        bool(sound.all()),
+        losses,
+        job.sound,
+        in_background(job, min(threads, clients)),
     )
+
+
+def in_background(job: TrainingJob, threads: int) -> Callable[[int], None]:
+    """Start to train, in all threads but this one. Returns a function that waits for a client.
+
+    Who waits trains clients, too, as long as there are any that nobody has taken.
+    """
+    others = [other_threads(threads).submit(job.work) for _ in range(threads - 1)]
+
+    def wait(client: int) -> None:
+        while not job.done(client):
+            if not job.work(1):
+                for other in others:
+                    other.result()
+
+    return wait
 
 
 def _rates(rate: float, starts: Sequence[Start], clients: int) -> np.ndarray:
@@ -149,27 +168,6 @@ def _shifts(starts: Sequence[Start]) -> tuple[list[Mapping[str, Tensor]], list[M
     if all(start.less is None for start in starts):
         return shifts, []
     return shifts, [none if start.less is None else start.less for start in starts]
-
-
-def in_threads(work: np.ndarray, threads: int, some: Some, clients: int) -> None:
-    """Run all clients in threads, which take one range of clients after another, the longest first.
-
-    `work` is each client's, in samples times parameters.
-    """
-    threads = min(threads, clients)
-    if threads == 1:
-        some(0, clients)
-    else:
-        side_by_side(lambda each: some(*each), ranges(work, threads), threads)
-
-
-def ranges(work: np.ndarray, threads: int) -> list[tuple[int, int]]:
-    """Consecutive ranges of clients with about equal work, the longest first."""
-    total = np.cumsum(work)
-    count = max(threads, min(RANGES * threads, int(total[-1] / LEAST)))
-    bounds = np.searchsorted(total - work / 2, total[-1] * np.arange(1, count) / count)
-    found = [(first, last) for first, last in pairwise([0, *bounds.tolist(), len(work)]) if first < last]
-    return sorted(found, key=lambda some: -work[slice(*some)].sum())
 
 
 def _rows(rows: Sequence[Mapping[str, Tensor]], task: Task) -> list[np.ndarray]:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from shoal.core.data import Data
 from shoal.core.task import LOSSES, Task
+from shoal.core.threads import in_threads
 from shoal.core.types import Weights
 from shoal.kernels import mlp_loss
 from shoal.kernels.plan import DensePlan
-from shoal.solver.compiled_sgd import in_threads, parameter_vector
+from shoal.solver.compiled_sgd import parameter_vector
 from shoal.solver.outputs import outputs_of
 
 
