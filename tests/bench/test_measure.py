@@ -95,7 +95,8 @@ def test_an_interrupt_leaves_nothing_behind():
     assert not alive(started)
 
 
-def test_a_contestant_that_fails_says_why(tmp_path):
+@pytest.mark.parametrize("ended", [False, True], ids=["while it is asked", "before it is asked"])
+def test_a_contestant_that_fails_says_why(tmp_path, ended):
     failing = [sys.executable, "-c", "raise SystemExit('it is broken')"]
     with (tmp_path / "log").open("w+") as log:
         process = subprocess.Popen(
@@ -106,6 +107,8 @@ def test_a_contestant_that_fails_says_why(tmp_path):
             text=True,
             start_new_session=True,
         )
+        if ended:
+            process.wait()
         with pytest.raises(StageError, match=r"plain on mlp ended \(1\): it is broken"):
             module._answer(process, log, "plain on mlp")
         module._swept(process)

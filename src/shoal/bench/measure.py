@@ -204,4 +204,5 @@ def _swept(process: subprocess.Popen[str]) -> None:
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            pipe.close()
+            with suppress(BrokenPipeError):  # what was asked may still wait to be read by who has ended
+                pipe.close()
