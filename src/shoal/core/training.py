@@ -105,7 +105,7 @@ def _plain(value: Tensor) -> Tensor:
     return value.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _no_wait(position: int) -> None:
+def _no_wait(position: int | None) -> None:
     """All clients are trained."""
 
 
@@ -117,7 +117,7 @@ class TrainedBlock(NamedTuple):
     steps: np.ndarray  # [clients] int64
     losses: np.ndarray  # [clients] float64
     sound: np.ndarray  # [clients] bool: whether the solver has found no number too large for the gate
-    wait: Callable[[int], None] = _no_wait  # returns once the client at a position is trained
+    wait: Callable[[int | None], None] = _no_wait  # returns once a client is trained, or with None all are
 
     def single(self, position: int) -> Trained:
         """The result of the client at `position`."""
@@ -128,8 +128,7 @@ class TrainedBlock(NamedTuple):
 
     def finished(self) -> TrainedBlock:
         """The results of all clients."""
-        for position in range(len(self.steps)):
-            self.wait(position)
+        self.wait(None)
         return self
 
 

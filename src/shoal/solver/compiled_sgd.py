@@ -108,18 +108,21 @@ def train(
     )
 
 
-def in_background(job: TrainingJob, threads: int) -> Callable[[int], None]:
-    """Start to train, in all threads but this one. Returns a function that waits for a client.
+def in_background(job: TrainingJob, threads: int) -> Callable[[int | None], None]:
+    """Start to train, in all threads but this one. Returns a function that waits for a client, or for all.
 
     Who waits trains clients, too, as long as there are any that nobody has taken.
     """
     others = [other_threads(threads).submit(job.work) for _ in range(threads - 1)]
 
-    def wait(client: int) -> None:
-        while not job.done(client):
+    def wait(client: int | None) -> None:
+        while client is not None and not job.done(client):
             if not job.work(1):
-                for other in others:
-                    other.result()
+                client = None
+        if client is None:
+            job.work()
+            for other in others:
+                other.result()
 
     return wait
 
