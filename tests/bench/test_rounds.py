@@ -20,6 +20,11 @@ def test_every_method_that_trains_is_timed_beside_fedavg():
     assert (row["model"], row["method"], row["mode"]) == ("linear", "scaffold", "block")
 
 
+def test_methods_that_do_not_take_ten_clients_are_left_out():
+    rows = methods.measure(["linear"], ["situa_cq", "bulyan", "median"], turns=1)
+    assert [row["method"] for row in rows] == ["median"]
+
+
 def test_every_mode_is_timed_and_a_model_that_digits_do_not_fit_is_left_out(monkeypatch):
     monkeypatch.setattr(modes, "MOST", 3)
     (row,) = modes.measure(["linear", "vgg16"], ["fedavg"])
