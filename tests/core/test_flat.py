@@ -83,3 +83,15 @@ def test_a_number_that_is_not_finite_shows():
     assert all_finite({"a": together})
     together["b"][1] = torch.nan
     assert not all_finite({"a": together})
+
+
+@pytest.mark.parametrize("names", [["a"], ["b"], ["c"], ["a", "b"], ["a", "b", "c"], ["a", "c"]])
+@pytest.mark.parametrize("kind", [dict, flat])
+def test_a_part_takes_the_place_of_its_own(names, kind):
+    values = flat({name: torch.arange(float(size)) for name, size in (("a", 2), ("b", 3), ("c", 4))})
+    part = kind({name: -1 - values[name] for name in names})
+    changed = values.with_part(part)
+    for name, value in values.items():
+        assert torch.equal(changed[name], -1 - value if name in names else value)
+    assert values.vector.tolist() == [0, 1, 0, 1, 2, 0, 1, 2, 3]
+    assert changed.layout == values.layout

@@ -35,3 +35,16 @@ def test_a_control_variate_and_its_change(size):
     expected = update / np.float32(-0.3) - common
     assert np.array_equal(change, expected)
     assert np.array_equal(own, before + expected)
+
+
+def test_how_many_numbers_have_moved():
+    before, after, _ = models(1001)
+    after[:10] = before[:10]
+    after[3], after[4] = np.nan, before[4] + np.float32(0.5)
+    ends, counts = np.array([0, 10, 10, 700, 1001]), np.empty(4, np.int64)
+    with np.errstate(invalid="ignore"):
+        vector_math.count_moved(counts, before, after, ends, 0.25)
+        moved = np.abs(after - before) > np.float32(0.25)
+    assert counts.tolist() == [1, 0, moved[10:700].sum(), moved[700:].sum()]
+    with pytest.raises(ValueError, match="do not fit"):
+        vector_math.count_moved(counts, before, after, ends[:-1], 0.25)

@@ -103,14 +103,16 @@ class Flat(Mapping[str, Tensor]):
 
     def with_part(self, part: Mapping[str, Tensor]) -> Flat:
         """A copy in which these tensors stand in place of its own."""
-        vector = self.vector.clone()
         found = _neighbours(self.layout, part.layout.names) if type(part) is Flat else None
-        changed = self.layout.tree(vector)
         if found is not None and type(part) is Flat:
-            vector[..., found[1] : found[2]] = part.vector
-        else:
-            for name, value in part.items():
-                changed[name].copy_(value)
+            _, first, last = found
+            vector = torch.empty_like(self.vector)
+            vector[..., :first], vector[..., last:] = self.vector[..., :first], self.vector[..., last:]
+            vector[..., first:last] = part.vector
+            return self.layout.tree(vector)
+        changed = self.layout.tree(self.vector.clone())
+        for name, value in part.items():
+            changed[name].copy_(value)
         return changed
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
-"""Steps of a model from round to round: their lengths, and extrapolations along them."""
+"""Steps of a model: their lengths, extrapolations along them, and how much of a model they move."""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, float64, types
+from numba import float32, float64, int64, types
 
 from shoal.kernels.jit import given, kernel
 
@@ -60,3 +60,17 @@ def turn(new: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:
         square += last * last
         inner += last * (here - np.float64(before[p]))
     return np.array([square, inner])
+
+
+@kernel(types.void(int64[::1], given(float32, 1), given(float32, 1), given(int64, 1), float32))
+def count_moved(
+    counts: np.ndarray, before: np.ndarray, after: np.ndarray, ends: np.ndarray, by: float
+) -> None:
+    """counts[k] = how many of the numbers from ends[k] to ends[k + 1] have moved by more than `by`."""
+    if after.size != before.size or ends.size != counts.size + 1 or ends[0] != 0 or ends[-1] != before.size:
+        raise ValueError("before, after, ends and counts do not fit together")
+    for k in range(counts.size):
+        old, new, count = before[ends[k] : ends[k + 1]], after[ends[k] : ends[k + 1]], 0
+        for p in range(old.size):
+            count += abs(new[p] - old[p]) > by
+        counts[k] = count

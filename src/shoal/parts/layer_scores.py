@@ -14,7 +14,7 @@ more stable:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.flat import Flat, in_one_vector, vectors
+from shoal.kernels.vector_math import count_moved
 
 Score = Literal["cos_over_dim", "cos", "rel_l2", "l1", "emd", "activity"]
 
@@ -61,6 +62,8 @@ SCORES: dict[Score, Callable[[Tensor, Tensor], float]] = {
 def ranked(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
     """The names of the layers, the most stable first; of equal ones the model's first."""
     whole = vectors(before, after) if score == "activity" else None
+    if whole is not None and any(vector.dtype != torch.float32 for vector in whole):
+        whole = None
     found = _scores(score, before, after) if whole is None else _activities(in_one_vector(before), *whole)
     return sorted(found, key=lambda name: -found[name])
 
@@ -74,13 +77,18 @@ def _scores(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tens
 
 
 def _activities(names: Flat, before: Tensor, after: Tensor) -> dict[str, float]:
-    """The same as `_activity` layer by layer, in three passes over the whole model."""
-    active = ((after.detach() - before.detach()).abs_() > ACTIVE).cpu().numpy()
-    ends = [*accumulate(names.layout.sizes, initial=0)]
+    """The same as `_activity` layer by layer, in one pass over the whole model."""
+    ends = np.array([*accumulate(names.layout.sizes, initial=0)])
+    counts = np.empty(len(names), np.int64)
+    count_moved(counts, _numbers(before), _numbers(after), ends, ACTIVE)
     return {
-        name: -np.count_nonzero(active[first:end]) / max(end - first, 1)
-        for name, (first, end) in zip(names, pairwise(ends), strict=True)
+        name: -count / max(size, 1)
+        for name, count, size in zip(names, counts.tolist(), names.layout.sizes, strict=True)
     }
+
+
+def _numbers(vector: Tensor) -> np.ndarray:
+    return vector.detach().cpu().contiguous().numpy()
 
 
 def within_budget(names: Sequence[str], sizes: Mapping[str, int], budget: float) -> list[str]:
