@@ -6,7 +6,7 @@ from shoal.bench import aggregators
 def test_every_rule_is_timed_for_every_number_of_clients(monkeypatch):
     monkeypatch.setattr(aggregators, "LARGEST", 8 * 7850)
     seen = []
-    rows = aggregators.measure(("linear",), (7, 8, 9), 1, lambda *what: seen.append(what))
+    rows = list(aggregators.measure(("linear",), (7, 8, 9), 1, lambda *what: seen.append(what)))
     assert [row["aggregator"] for row in rows] == [name for name in AGGREGATORS if name != "fltrust"]
     assert seen == [("linear", row["aggregator"]) for row in rows]
     assert all(row["parameters"] == 7850 for row in rows)

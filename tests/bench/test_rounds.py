@@ -34,10 +34,22 @@ def test_every_mode_is_timed_and_a_model_that_digits_do_not_fit_is_left_out(monk
 
 def test_rounds_that_are_too_long_are_left_out(monkeypatch):
     monkeypatch.setattr(modes, "LONGEST", 0.0)
-    assert modes.measure(["linear"], ["fedavg"]) == []
+    assert list(modes.measure(["linear"], ["fedavg"])) == []
 
 
 def test_the_tables_stand_alone():
     for names, picture in ((["methods", "mlp"], None), (["modes"], Path("ratios.png"))):
         with pytest.raises(SpecError, match=r"takes no other names and no --picture"):
             bench(names, picture=picture)
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_who_interrupts_a_table_gets_what_was_measured_until_then(monkeypatch, capsys, json):
+    def interrupted(watcher):
+        yield {"model": "mlp", "method": "fedavg", "mode": "block", "seconds_per_round": 0.005}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(methods, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench(["methods"], json=json)
+    assert ('"seconds_per_round":0.005' if json else "0.0050") in capsys.readouterr().out.replace(" ", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -31,13 +31,12 @@ def measure(
     clients: Sequence[int] = CLIENTS,
     turns: int = TURNS,
     watcher: Callable[[str, str], None] | None = None,
-) -> list[Row]:
+) -> Iterator[Row]:
     """A row for each model and rule: median seconds, by number of clients; None where updates are too many
     for the memory, or clients too few for the rule.
 
     An update is the same for all clients in part, and random otherwise: its matrices have full rank.
     """
-    rows = []
     for name in models:
         with one_thread(), closing(digits(name, "fedavg")) as setup:
             task = setup.side.task
@@ -52,8 +51,7 @@ def measure(
                     watcher(name, rule)
                 took = {count: _seconds(kind(), task, model, updates[:count], turns) for count in fitting}
                 seconds = {f"seconds_{count}": took.get(count) for count in clients}
-                rows.append({"model": name, "parameters": _size(model), "aggregator": rule, **seconds})
-    return rows
+                yield {"model": name, "parameters": _size(model), "aggregator": rule, **seconds}
 
 
 def _size(model: Weights) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,14 +28,12 @@ def measure(
     names: Sequence[str] | None = None,
     seconds: float = SPENT,
     watcher: Callable[[str, str], None] | None = None,
-) -> list[Row]:
+) -> Iterator[Row]:
     """A row for each workload; shares are of the time that the rounds take."""
-    rows = []
     for name in names or list(WORKLOADS):
         if watcher is not None:
             watcher(name, "checkpoints")
-        rows.append(_measured(WORKLOADS[name], seconds))
-    return rows
+        yield _measured(WORKLOADS[name], seconds)
 
 
 def _measured(workload: Workload, seconds: float) -> Row:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
@@ -40,20 +40,18 @@ CODECS: Mapping[str, Codec] = {
 
 def measure(
     size: int = SIZE, turns: int = TURNS, watcher: Callable[[str, str], None] | None = None
-) -> list[Row]:
+) -> Iterator[Row]:
     """A row for each codec: gigabytes of float32 a second, and their ratio to those of a copy.
 
     A turn copies, encodes and decodes, so that a busy machine is busy for all of them.
     """
     draw = _KEY.fold("numbers").torch()
     values = {"x": torch.randn(size, generator=draw)}
-    rows = []
     with one_thread():
         for name, codec in CODECS.items():
             if watcher is not None:
                 watcher("codecs", name)
-            rows.append(_measured(name, codec, values, turns))
-    return rows
+            yield _measured(name, codec, values, turns)
 
 
 def _measured(name: str, codec: Codec, values: dict[str, torch.Tensor], turns: int) -> Row:

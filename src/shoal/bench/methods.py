@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from shoal.bench.rounds import Row, closed_after, digits
@@ -27,19 +27,17 @@ def measure(
     methods: Sequence[str] | None = None,
     turns: int = TURNS,
     watcher: Callable[[str, str], None] | None = None,
-) -> list[Row]:
+) -> Iterator[Row]:
     """A row for each model and method: the median seconds of a round, and their ratio to FedAvg's.
 
     Methods that do not take FedAvg's cohorts of ten clients are left out.
     """
-    rows = []
     for model in models:
         for method in methods or training_methods():
             if watcher is not None:
                 watcher(model, method)
             with suppress(SpecError):
-                rows.append(_measured(model, method, turns))
-    return rows
+                yield _measured(model, method, turns)
 
 
 def _measured(model: str, method: str, turns: int) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -26,12 +26,11 @@ def measure(
     models: Sequence[str] | None = None,
     methods: Sequence[str] = METHODS,
     watcher: Callable[[str, str], None] | None = None,
-) -> list[Row]:
+) -> Iterator[Row]:
     """A row for each model and method: the median seconds of a round in each mode.
 
     With FedAvg, the plain two-process loop has its turns too.
     """
-    rows = []
     for model in models or list(MODELS):
         for method in methods:
             if watcher is not None:
@@ -39,8 +38,7 @@ def measure(
             row = _measured(model, method)
             if row is None:
                 break
-            rows.append(row)
-    return rows
+            yield row
 
 
 def _measured(model: str, method: str) -> Row | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,16 +36,23 @@ def bench(
     check_picture(picture)
     with loading():
         from shoal.runs.json_text import to_json
-        from shoal.terminal import show_table
 
-    rows = _table(tables[0]) if tables else _workloads(names or [], pairs, picture)
+    rows, whole = _table(tables[0]) if tables else (_workloads(names or [], pairs, picture), True)
     if json:
         print(to_json(rows))
-        return
-    columns = COLUMNS[tables[0] if tables else "workloads"]
+    else:
+        _show(tables[0] if tables else "workloads", rows)
+    if not whole:
+        raise KeyboardInterrupt
+
+
+def _show(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    from shoal.terminal import show_table
+
+    columns = COLUMNS[name]
     head = [title for title, _ in columns.values()]
-    shown = [[_told(row.get(name), form) for name, (_, form) in columns.items()] for row in rows]
-    show_table(TITLES[tables[0] if tables else "workloads"], head, shown)
+    shown = [[_told(row.get(field), form) for field, (_, form) in columns.items()] for row in rows]
+    show_table(TITLES[name], head, shown)
 
 
 TITLES = {
@@ -115,11 +122,13 @@ def _told(value: Any, form: str) -> str:
     return f"{1e3 * value:.0f}" if form == "ms" else format(value, form)
 
 
-def _table(name: str) -> list[dict[str, Any]]:
+def _table(name: str) -> tuple[list[dict[str, Any]], bool]:
+    """The rows of a table, and whether they are all: who interrupts it gets what was measured until then."""
     from shoal.bench import aggregators, checkpoints, codecs, methods, modes
     from shoal.terminal import stderr
 
-    tables: dict[str, Callable[..., list[dict[str, Any]]]] = {
+    rows: list[dict[str, Any]] = []
+    tables: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
         "methods": methods.measure,
         "modes": modes.measure,
         "codecs": codecs.measure,
@@ -127,7 +136,12 @@ def _table(name: str) -> list[dict[str, Any]]:
         "checkpoints": checkpoints.measure,
     }
     with stderr().status("") as status:
-        return tables[name](watcher=lambda model, method: status.update(f"{model}: {method}"))
+        try:
+            for row in tables[name](watcher=lambda model, method: status.update(f"{model}: {method}")):
+                rows.append(row)
+        except KeyboardInterrupt:
+            return rows, False
+    return rows, True
 
 
 def _workloads(names: Sequence[str], pairs: int, picture: Path | None) -> list[dict[str, Any]]:
