@@ -11,10 +11,13 @@ from multiprocessing import get_context
 
 # in two halves that take about as long to compile
 MODULES = (
-    ("philox", "mlp_training", "mlp_loss", "generator", "swarm", "fold", "vector_math", "cholesky"),
     (
-        *("conv_training", "conv_outputs", "logistic", "packing", "trimming", "critical", "products"),
-        *("formats", "label_balance", "sketch", "quantile", "progress"),
+        *("philox", "mlp_training", "mlp_loss", "generator", "swarm", "fold", "vector_math", "cholesky"),
+        *("conv_outputs", "progress"),
+    ),
+    (
+        *("conv_training", "logistic", "packing", "trimming", "critical", "products"),
+        *("formats", "label_balance", "sketch", "quantile"),
     ),
 )
 

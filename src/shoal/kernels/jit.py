@@ -96,7 +96,7 @@ def forget_stale_code() -> None:
 def _announce() -> None:
     """Tell the user once, after the first and shortest kernel, that compilation takes a while."""
     if sys.stderr.isatty():
-        print("Compiling for this machine: once, about half a minute.", file=sys.stderr, flush=True)
+        print("Compiling for this machine: once, about a minute.", file=sys.stderr, flush=True)
 
 
 def emitted(function: Callable[..., Any]) -> Callable[..., Any]:
