@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shoal.core.codec import Packet
-from shoal.core.engine import Delivery, Engine, Work, stage
+from shoal.core.engine import Delivery, Engine, Stage, Work
 from shoal.core.errors import StageError
 from shoal.core.gate import Gate
 from shoal.core.key import Key
-from shoal.core.method import Method
+from shoal.core.method import Method, folds_blocks
 from shoal.core.selector import Selector
 from shoal.core.task import Task
 from shoal.core.tree import all_finite
@@ -65,7 +65,7 @@ class Round(NamedTuple):
 
 def start(federation: Federation) -> Progress:
     """The progress before the first round."""
-    with stage("init", None, 0):
+    with Stage("init", None, 0):
         state = federation.method.init(federation.task, federation.model_key)
         return Progress(0, state, federation.selector.init(), {}, frozenset())
 
@@ -75,7 +75,7 @@ def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round
     key, round = federation.key.fold("round", progress.round), progress.round
     tally = Tally(RoundClock(federation.deadline))
     progress = _admit(federation, progress, key.fold("admit"), tally)
-    with stage("select", None, round):
+    with Stage("select", None, round):
         engine = federation.engine
         moment = Moment(round, 0, False, key.fold("select"))
         cohort, reports = _selected(federation, progress, moment, tally)
@@ -165,7 +165,7 @@ def _leg(
     tally: Tally,
 ) -> Progress:
     method, task, engine = federation.method, federation.task, federation.engine
-    with stage("dispatch", None, moment.round):
+    with Stage("dispatch", None, moment.round):
         message = method.dispatch(task, progress.state, cohort, moment)
         acc = method.begin(progress.state, cohort)
     work = Work("update", moment.round, moment.leg, progress.accepted)
@@ -174,7 +174,7 @@ def _leg(
     arriving = federation.faults.strike(engine.exchange(work, cohort, message, key), key.fold("faults"))
     for delivery in tally.clock.timed(arriving, len(cohort.ids)):
         for usable in tally.take(delivery, gate):
-            with stage("fold", usable.clients[0], moment.round):
+            with Stage("fold", usable.clients[0], moment.round):
                 acc = _fold(method, acc, usable)
                 selector = _observe(federation.selector, selector, usable)
             if federation.remembers:
@@ -185,7 +185,7 @@ def _leg(
         progress = progress._replace(accepted=accepted, selector=selector)
     if not tally.replies and not moment.last:
         return progress
-    with stage("finish", None, moment.round):
+    with Stage("finish", None, moment.round):
         state, metrics = method.finish(task, progress.state, acc, moment)
     _check_finite(method, state, moment.round, tally)
     tally.metrics.update(metrics)
@@ -194,9 +194,12 @@ def _leg(
 
 def _fold(method: Method, acc: Acc, delivery: Delivery) -> Acc:
     assert delivery.reply is not None
-    if delivery.stacked:
+    if delivery.stacked and folds_blocks(method):
         return method.fold_block(acc, delivery.clients, delivery.sent, delivery.reply)
-    return method.fold(acc, delivery.clients[0], delivery.sent, delivery.reply)
+    for single in delivery.singles():
+        assert single.reply is not None
+        acc = method.fold(acc, single.clients[0], single.sent, single.reply)
+    return acc
 
 
 def _observe(selector: Selector, state: Any, delivery: Delivery) -> Any:
@@ -237,7 +240,7 @@ def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -
         for usable in tally.take_profile(delivery, gate)
         if usable.reply is not None
     }
-    with stage("admit", None, progress.round):
+    with Stage("admit", None, progress.round):
         moment = Moment(progress.round, 0, False, key)
         return progress._replace(
             state=method.admit(progress.state, {c: a["method"] for c, a in answers.items()}, moment),

@@ -89,7 +89,7 @@ def test_one_bad_reply_in_a_block_leaves_the_others():
                 for delivery in engine.exchange(work, cohort, message, key):
                     assert delivery.stacked
                     next(iter(delivery.reply.payload.update.params.values()))[0] = torch.nan
-                    yield delivery._replace(checked=None)
+                    yield delivery._replace(checked=())
 
             def __getattr__(self, name):
                 return getattr(engine, name)

@@ -4,8 +4,9 @@ import torch
 from toy import CURVATURES, OPTIMA, on_quadratics, play, setup
 
 from shoal import SpecError
-from shoal.methods.scaffold import Scaffold, effective_steps
+from shoal.methods.scaffold import Scaffold
 from shoal.server.sgd import ServerSgd
+from shoal.solver.sgd import effective_steps
 
 JOINT = np.sum(CURVATURES * OPTIMA) / np.sum(CURVATURES)
 

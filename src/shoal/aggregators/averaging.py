@@ -124,6 +124,10 @@ class AveragingMethod(Training):
         """See `Method`."""
         return self.averaging.fold(acc, client, sent.model, reply.payload.update, reply)
 
+    def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Any, reply: Reply) -> Acc:
+        """See `Method`."""
+        return self.averaging.fold_block(acc, clients, sent.model, reply.payload.update, reply)
+
     def finish(self, task: Task, state: Any, acc: Acc, moment: Moment) -> tuple[Any, Metrics]:
         """See `Method`."""
         return self.averaging.finish(task, state, acc, moment)

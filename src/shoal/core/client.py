@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core.attack import Attack
 from shoal.core.codec import Codec, Packet
 from shoal.core.data import Batch, Batching, Block, Data
-from shoal.core.engine import Memory, Verb, stage
+from shoal.core.engine import Memory, Stage, Verb
 from shoal.core.errors import DeclinedError, SpecError
 from shoal.core.key import Key
 from shoal.core.method import Method
@@ -60,7 +60,7 @@ class Visit(NamedTuple):
     memory: Memory
     answer: Packet | None  # None: it cannot answer, see `reason`
     reason: str = ""
-    checked: Weights | None = None  # an update whose numbers the solver has checked
+    checked: tuple[Tree, ...] = ()  # what the solver has returned whose numbers it has checked
 
 
 def read_reply(codec: Codec, verb: Verb, packet: Packet) -> tuple[Reply | None, str]:
@@ -125,7 +125,7 @@ class ClientSide:
     ) -> Work | Visit:
         """The result of `work`, or a `Visit` with the reason why the client cannot answer."""
         try:
-            with stage(verb, client, context.round):
+            with Stage(verb, client, context.round):
                 return work()
         except DeclinedError as reason:
             return Visit(memory, None, str(reason))

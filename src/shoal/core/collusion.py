@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from shoal.core.client import ClientSide
-from shoal.core.engine import Delivery, Memory, Work, stage
+from shoal.core.engine import Delivery, Memory, Stage, Work
 from shoal.core.key import Key
 from shoal.core.types import Cohort, Context, Reply, Tree, Version, message_part
 
@@ -97,7 +97,7 @@ class Collusion:
             for i, client in enumerate(members.ids)
         ]
         replied = [i for i, delivery in enumerate(trained) if delivery.reply is not None]
-        with stage("lie", None, work.round):
+        with Stage("lie", None, work.round):
             own = [reply for delivery in trained if (reply := delivery.reply) is not None]
             replies = self._forged(own, [contexts[i] for i in replied], seen, cohort)
         for i, reply in zip(replied, replies, strict=True):
@@ -118,7 +118,7 @@ class Collusion:
         """The delivery of a forged reply: protected, encoded, and decoded by the server."""
         side, (client,) = self._side, delivery.clients
         memory = self._store.read(client, work.version) if side.remembers else None
-        with stage("update", client, work.round):
+        with Stage("update", client, work.round):
             coded, answer = side.send(reply, memory.codec if memory else None, context)
             if memory is not None and side.codec.way("up").remembers:
                 kept = memory._replace(codec=coded)

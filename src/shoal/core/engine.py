@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
 
 from torch import Tensor
@@ -50,7 +50,7 @@ class Delivery(NamedTuple):
     bytes_up: int
     spent: tuple[Spent, ...] = ()  # virtual time, one entry per client; empty if devices are not simulated
     stacked: bool = False
-    checked: Tree = None  # an update whose numbers the engine has already checked; maybe that of the reply
+    checked: tuple[Tree, ...] = ()  # fields of the reply's payload whose numbers were already checked
 
     def singles(self) -> Iterator[Delivery]:
         """One delivery per client."""
@@ -143,14 +143,20 @@ class Memory(NamedTuple):
     codec: Any
 
 
-@contextmanager
-def stage(name: str, client: int | None, round: int) -> Iterator[None]:
+class Stage:  # a generator would take four times as long, several times for each client
     """Errors raised within this block name the stage, the client and the round."""
-    try:
-        yield
-    except (StageError, SpecError, DeclinedError):
-        raise
-    except Exception as error:
-        whom = "" if client is None else f" of client {client}"
-        where = f"{name}{whom} failed in round {round + 1}"
+
+    __slots__ = ("_client", "_name", "_round")
+
+    def __init__(self, name: str, client: int | None, round: int) -> None:
+        self._name, self._client, self._round = name, client, round
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not isinstance(error, Exception) or isinstance(error, StageError | SpecError | DeclinedError):
+            return
+        whom = "" if self._client is None else f" of client {self._client}"
+        where = f"{self._name}{whom} failed in round {self._round + 1}"
         raise StageError(f"{where}: {type(error).__name__}: {error}") from error

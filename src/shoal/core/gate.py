@@ -62,10 +62,12 @@ class Gate:
         self._seen.add(client)
         return ""
 
-    def opened(self, client: int, sent: Tree, reply: Reply, checked: Tree = None) -> tuple[Reply, str]:
+    def opened(
+        self, client: int, sent: Tree, reply: Reply, checked: tuple[Tree, ...] = ()
+    ) -> tuple[Reply, str]:
         """The reply as the method sees it, and why it is refused; empty if it is not.
 
-        Numbers of `checked`, if that is its update, have been looked at already.
+        Fields of its payload that are in `checked` have been looked at already.
         """
         expected = self._expected(sent)
         try:
@@ -88,8 +90,11 @@ class Gate:
             return False
         if delivery.version != self._version or not self._new(clients):
             return False
-        weights = [] if reply.weight is None else reply.weight.tolist()
-        if weights != list(map(self._samples.__getitem__, clients)) or 0 in weights:
+        weights = None if reply.weight is None else reply.weight.tolist()
+        declared = list(map(self._samples.__getitem__, clients))
+        if weights is not None and (weights != declared or 0 in weights):
+            return False
+        if not _are_rows(reply.metrics, len(clients)):
             return False
         sent = message_for(delivery.sent, 0)
         if contents(sent, reply, self._expected(sent), len(clients), checked=delivery.checked):
@@ -106,11 +111,16 @@ class Gate:
 
 
 def contents(
-    sent: Tree, reply: Reply, expected: Mapping[str, Tree], clients: int = 0, *, checked: Tree = None
+    sent: Tree,
+    reply: Reply,
+    expected: Mapping[str, Tree],
+    clients: int = 0,
+    *,
+    checked: tuple[Tree, ...] = (),
 ) -> str:
     """Why a payload is refused; empty if it is not. `clients` is the size of a block, 0 for a single reply.
 
-    The numbers of `checked`, if that is its update, have been looked at already.
+    Fields that are in `checked` have finite numbers, which have been looked at already.
     """
     payload = reply.payload
     names = getattr(payload, "_fields", ())
@@ -122,7 +132,7 @@ def contents(
     if not names:
         return unknown(payload)
     for name, value in zip(names, payload, strict=True):
-        look = value is not checked
+        look = not any(value is known for known in checked)
         if name in expected:
             reason = mismatch(value, expected[name], name, clients, look)
         elif name == "update" and "model" in getattr(sent, "_fields", ()):
@@ -152,6 +162,17 @@ def envelope(reply: Any, samples: int) -> str:
         if _scalar(value) is None:
             return f"its metric {name} is not a number"
     return ""
+
+
+def _are_rows(metrics: Any, clients: int) -> bool:
+    """Whether these are metrics of a block: by name, a number for each client."""
+    return isinstance(metrics, dict) and all(
+        isinstance(name, str)
+        and isinstance(value, Tensor)
+        and value.shape == (clients,)
+        and not value.is_complex()
+        for name, value in metrics.items()
+    )
 
 
 def _scalar(value: Any) -> float | None:

@@ -100,7 +100,10 @@ class Method(ABC):
         """Add one accepted reply to the accumulator. `sent` is the message as the client decoded it."""
 
     def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Tree, reply: Reply) -> Acc:
-        """Add the stacked replies of a block of clients; gives the same as folding them one by one."""
+        """Add the stacked replies of a block of clients; gives the same as folding them one by one.
+
+        Called only if it is overridden, where `fold` is or below.
+        """
         for i, client in enumerate(clients):
             acc = self.fold(acc, client, message_for(sent, i), row(reply, i))
         return acc
@@ -194,6 +197,13 @@ class Method(ABC):
 def overridden(part: Any, protocol: type, name: str) -> bool:
     """Whether the class of `part` overrides a function of its protocol."""
     return getattr(type(part), name) is not getattr(protocol, name)
+
+
+def folds_blocks(method: Method) -> bool:
+    """Whether `fold_block` knows what `fold` does: who overrides `fold` alone may not have thought of it."""
+    classes = type(method).__mro__
+    first = {name: next(cls for cls in classes if name in vars(cls)) for name in ("fold", "fold_block")}
+    return first["fold_block"] is not Method and issubclass(first["fold_block"], first["fold"])
 
 
 class Recipe(ABC):

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.control import Controls, next_controls
 from shoal.core.data import Batching, Block, Data
 from shoal.core.key import Key
 from shoal.core.method import Axes, Method
@@ -54,6 +55,7 @@ class Start(NamedTuple):
     pace: float = 1.0  # times the learning rate
     task: Task | None = None  # the model to train
     data: Data | None = None  # the samples and mini-batches
+    controls: bool = False  # whether the control variate that follows on `less` is wanted
 
     @property
     def whole_shift(self) -> Mapping[str, Tensor] | None:
@@ -82,6 +84,7 @@ class Trained:
     loss: Tensor  # [] the mean over the steps, computed before each step and without terms
     borrowed: bool = False
     change: Weights | None = None  # the result of `update`, if it is already known
+    controls: Controls | None = None  # if they were asked for
 
     @property
     def weights(self) -> Weights:
@@ -118,13 +121,15 @@ class TrainedBlock(NamedTuple):
     losses: np.ndarray  # [clients] float64
     sound: np.ndarray  # [clients] bool: whether the solver has found no number too large for the gate
     wait: Callable[[int | None], None] = _no_wait  # returns once a client is trained, or with None all are
+    controls: Sequence[Controls] = ()  # of each client; the changes are rows of one tensor
 
     def single(self, position: int) -> Trained:
         """The result of the client at `position`."""
         self.wait(position)
         weights, change = self.weights[position] if self.weights else None, row(self.change, position)
         loss = torch.tensor(self.losses[position], dtype=torch.float32)
-        return Trained(weights, int(self.steps[position]), loss, change=change)
+        controls = self.controls[position] if self.controls else None
+        return Trained(weights, int(self.steps[position]), loss, change=change, controls=controls)
 
     def finished(self) -> TrainedBlock:
         """The results of all clients."""
@@ -145,6 +150,10 @@ class Solver(ABC):
     @abstractmethod
     def rate(self, round: int) -> float:
         """The learning rate in a round, counted from 0."""
+
+    def reach(self, round: int, steps: int) -> float:
+        """How far so many steps with a constant gradient of 1 go."""
+        return self.rate(round) * steps
 
     @abstractmethod
     def train(
@@ -254,9 +263,17 @@ class Training(Method):
         if isinstance(asked, ComputeLoss):
             return self.local.losses(task, [asked.weights], [data])[0]
         own, samples = asked.task or task, asked.data or data
-        return self.local.train(
+        trained = self.local.train(
             own, asked.weights, samples, context, asked.terms, asked.whole_shift, asked.pace
         )
+        if not asked.controls:
+            return trained
+        assert asked.shift is not None
+        assert asked.less is not None
+        reach = asked.pace * self.local.reach(context.round, trained.steps)
+        change = trained.update(asked.weights).params
+        controls = next_controls(change, asked.shift, asked.less, reach)
+        return replace(trained, controls=controls)
 
 
 def check_training(local: Solver, terms: Sequence[Term], task: Task) -> None:

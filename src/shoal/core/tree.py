@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -69,6 +69,66 @@ def stack(rows: Sequence[Tree]) -> Tree:
     return elementwise(lambda *leaves: torch.stack(leaves), *rows)
 
 
+def rows_of(trees: Sequence[Tree]) -> Tree | None:
+    """What `stack` gives, without a copy of what is large: None unless it lies side by side in memory.
+
+    Rows of one tensor do, which a solver that trains many clients returns.
+    """
+    try:
+        return _rows_of(trees)
+    except _ApartError:
+        return None
+
+
+class _ApartError(Exception):
+    """Trees differ in structure, or do not lie side by side."""
+
+
+FEW = 64  # numbers that may be copied
+
+
+def _rows_of(trees: Sequence[Tree]) -> Tree:
+    first, kind = trees[0], type(trees[0])
+    if any(type(tree) is not kind for tree in trees):
+        raise _ApartError
+    if kind is Tensor:
+        return _tensor_rows(trees)
+    if kind is Flat:
+        if any(tree.layout is not first.layout and tree.layout != first.layout for tree in trees):
+            raise _ApartError
+        return first.layout.tree(_tensor_rows([tree.vector for tree in trees]))
+    if kind is dict:
+        if any(tree.keys() != first.keys() for tree in trees):
+            raise _ApartError
+        return {name: _rows_of([tree[name] for tree in trees]) for name in first}
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return kind(*map(_rows_of, zip(*trees, strict=True)))
+    if any(tree is not first for tree in trees):
+        raise _ApartError
+    return first
+
+
+def _tensor_rows(rows: Sequence[Tensor]) -> Tensor:
+    first = rows[0]
+    shape, dtype, size = first.shape, first.dtype, first.numel() * first.element_size()
+    if any(row.shape != shape or row.dtype != dtype or row.device != first.device for row in rows):
+        raise _ApartError
+    if first.numel() <= FEW:
+        return torch.stack(list(rows))
+    begins, storage = [row.data_ptr() for row in rows], first.untyped_storage().data_ptr()
+    apart = begins[1] - begins[0] if len(rows) > 1 else size
+    if (
+        apart < size
+        or apart % first.element_size()
+        or begins != [begins[0] + i * apart for i in range(len(rows))]
+    ):
+        raise _ApartError
+    if any(not row.is_contiguous() or row.untyped_storage().data_ptr() != storage for row in rows):
+        raise _ApartError
+    strides = (apart // first.element_size(), *first.stride())
+    return first.as_strided((len(rows), *shape), strides, first.storage_offset())
+
+
 def leaves(tree: Tree) -> list[Any]:
     """All leaves, in a fixed order."""
     if isinstance(tree, NAMED):
@@ -83,9 +143,13 @@ def tensors(tree: Tree) -> list[Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def owners(values: Mapping[str, Tensor]) -> Iterable[Tensor]:
+def owners(tree: Tree) -> list[Tensor]:
     """The tensors that hold the numbers: the vector, where all are views of one."""
-    return (values.vector,) if type(values) is Flat else values.values()
+    if type(tree) is Flat:
+        return [tree.vector]
+    if isinstance(tree, tuple):
+        return [leaf for part in tree for leaf in owners(part)]
+    return tensors(tree)
 
 
 def tensor_bytes(tree: Tree) -> int:

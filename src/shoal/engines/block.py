@@ -8,25 +8,25 @@ after another. Clients that the kernels cannot train are trained one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from shoal.core.client import ClientSide, Visit
 from shoal.core.codec import Packet
 from shoal.core.data import Block, Data
-from shoal.core.engine import TRAINING, Delivery, Memory, Verb, Work, stage
+from shoal.core.engine import TRAINING, Delivery, Stage, Work
 from shoal.core.key import ClientKeys, Key
-from shoal.core.method import Method, overridden
+from shoal.core.method import Method, folds_blocks, overridden
 from shoal.core.outbox import Outbox
-from shoal.core.training import ComputeLoss, Course, Request, Start, Trained, Training, in_courses, is_plain
-from shoal.core.tree import elementwise, owners, row
-from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree, Weights
+from shoal.core.training import Request, Start, Training, in_courses, is_plain
+from shoal.core.tree import row, rows_of
+from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree
+from shoal.engines.block_client import Answer, BlockClient, Waiting
 from shoal.engines.client_memory import MemoryStore
 from shoal.engines.serial import Serial, delivered
 
@@ -59,6 +59,12 @@ class Blocks:
             and not side.forgiving  # if errors are forgiven, they must be traced to one client
         )
         self._length = 0  # of a plain reply's packet, which depends only on the model; 0: not known yet
+        # replies are stacked where nothing stands between them and a method that folds them together
+        self._stacks = (
+            folds_blocks(side.method)
+            and not overridden(side.method, Method, "received")
+            and side.codec.transparent
+        )
         parameters = sum(shape.numel() for shape in side.task.shapes.values())
         self._size = max(1, min(LARGEST_BLOCK, LARGEST_STACK // parameters))
 
@@ -95,7 +101,7 @@ class Blocks:
         alike = all(message is sent[0] for message in sent)
         sources = sent[:1] if alike else sent
         starts = [Start(message.model, method.terms, only_update=True) for message in sources]
-        with stage(work.verb, cohort.ids[0], work.round):
+        with Stage(work.verb, cohort.ids[0], work.round):
             keys = ClientKeys(key, cohort.ids, "noise")
             settings = [cohort.setting(i) for i in range(len(cohort.ids))] if cohort.settings else ()
             trained = method.local.train_block(
@@ -108,17 +114,9 @@ class Blocks:
         if not self._length:
             self._length = Packet(row(reply, 0)).nbytes
         down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
-        message = sent[0] if alike else _merged(sent)
+        checked = (trained.change,) if trained.sound.all() else ()
         return Delivery(
-            cohort.ids,
-            work.version,
-            message,
-            reply,
-            "",
-            down,
-            up,
-            stacked=True,
-            checked=trained.change if trained.sound.all() else None,
+            cohort.ids, work.version, _merged(sent), reply, "", down, up, stacked=True, checked=checked
         )
 
     # ---- clients that do more than train
@@ -126,29 +124,67 @@ class Blocks:
     def _trained_together(
         self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key
     ) -> Iterator[Delivery]:
-        """The replies of the block, one per client: clients wait for each other where training starts.
+        """The replies of the block: clients wait for each other where training starts.
 
-        Each is delivered as soon as it is there, while others are still in training.
+        Replies that lie side by side are delivered together. Others are delivered one by one, as soon as they
+        are there, while others are still in training.
         """
-        found: list[_Waiting | Visit] = []
+        found: list[Waiting | Visit] = []
         keys = [key.fold("client", client) for client in cohort.ids]
         held = self._scheduled(cohort.ids, keys)
         for position, client in enumerate(cohort.ids):
             context = Context(work.round, work.leg, cohort.setting(position), keys[position])
             memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
-            visited = _Client(self._side, work.verb, client, memory, context)
+            visited = BlockClient(self._side, work.verb, client, memory, context)
             found.append(visited.begin(outgoing[position][1], held[position]))
-        ahead = 0  # how many are delivered
+        ahead, together = 0, self._stacks and work.verb == "update"
         for _ in self._resumed(found, work.round):
-            while ahead < len(found) and isinstance(visit := found[ahead], Visit):
-                _, sent, down = outgoing[ahead]
-                yield delivered(self._side, self._store, work, cohort.ids[ahead], sent, visit, down)
+            while not together and ahead < len(found) and isinstance(visit := found[ahead], Visit):
+                yield self._delivered(work, cohort.ids[ahead], outgoing[ahead], visit)
                 ahead += 1
+        visits = [visit for visit in found[ahead:] if isinstance(visit, Visit)]
+        at_once = self._side_by_side(work, cohort, outgoing, visits) if together else None
+        if at_once is not None:
+            yield at_once
+        else:
+            yield from map(partial(self._delivered, work), cohort.ids[ahead:], outgoing[ahead:], visits)
 
-    def _resumed(self, found: list[_Waiting | Visit], round: int) -> Iterator[None]:
+    def _delivered(
+        self, work: Work, client: int, outgoing: tuple[Packet, Tree, int], visit: Visit
+    ) -> Delivery:
+        return delivered(self._side, self._store, work, client, outgoing[1], visit, outgoing[2])
+
+    def _side_by_side(
+        self, work: Work, cohort: Cohort, outgoing: Outgoing, visits: Sequence[Visit]
+    ) -> Delivery | None:
+        """The stacked replies of all clients; None if one has none, or they do not lie side by side."""
+        replies = [visit.answer.content for visit in visits if visit.answer is not None]
+        if len(replies) < len(visits):
+            return None
+        reply = rows_of(replies)
+        if reply is None:
+            self._stacks = False  # nor will they in the next round
+            return None
+        if self._side.remembers:
+            for client, visit in zip(cohort.ids, visits, strict=True):
+                self._store.write(client, work.accepted.get(client), work.version, visit.memory)
+        known = [{id(tree) for tree in visit.checked} for visit in visits]
+        payloads = zip(*(reply.payload for reply in replies), strict=True)
+        checked = tuple(
+            field
+            for field, singles in zip(reply.payload, payloads, strict=True)
+            if all(id(single) in ids for single, ids in zip(singles, known, strict=True))
+        )
+        sent, down = [message for _, message, _ in outgoing], sum(length for _, _, length in outgoing)
+        up = len(visits) * Packet(replies[0]).nbytes
+        return Delivery(
+            cohort.ids, work.version, _merged(sent), reply, "", down, up, stacked=True, checked=checked
+        )
+
+    def _resumed(self, found: list[Waiting | Visit], round: int) -> Iterator[None]:
         """Give waiting clients what they ask for, until none waits any more; pauses after each of them."""
         yield
-        while paused := [(i, one) for i, one in enumerate(found) if isinstance(one, _Waiting)]:
+        while paused := [(i, one) for i, one in enumerate(found) if isinstance(one, Waiting)]:
             answers = self._answers([one for _, one in paused], round)
             for (i, one), answer in zip(paused, answers, strict=True):
                 found[i] = one.client.resume(one, answer)
@@ -161,7 +197,7 @@ class Blocks:
                 return self._side.scheduled(clients, keys)
         return [None] * len(clients)
 
-    def _answers(self, waiting: Sequence[_Waiting], round: int) -> Iterator[_Answer]:
+    def _answers(self, waiting: Sequence[Waiting], round: int) -> Iterator[Answer]:
         """Train waiting clients, or compute losses: those with the same terms and model in one call."""
         method, task = self._side.method.client_method, self._side.task
         assert isinstance(method, Training)
@@ -171,110 +207,24 @@ class Blocks:
             starts = [start for start in asked if isinstance(start, Start)]
             if not starts:
                 judged = [judge.weights for judge in asked]
-                yield from map(_Answer, method.local.losses(task, judged, data, self._threads))
+                yield from map(Answer, method.local.losses(task, judged, data, self._threads))
                 continue
             keys, model = [one.client.context.key.fold("noise") for one in some], starts[0].task or task
             held = [start.data or own for start, own in zip(starts, data, strict=True)]
             settings, block = [one.client.context.setting for one in some], Block.of(held)
             done = method.local.train_block(model, starts, block, keys, round, self._threads, settings)
             for i in range(len(some)):
-                yield _Answer(done.single(i), bool(done.sound[i]))
+                yield Answer(done.single(i), bool(done.sound[i]))
 
 
-class _Waiting(NamedTuple):
-    """A client that has reached the start of its training, or asks for a loss."""
-
-    client: _Client
-    data: Data
-    course: Course
-    asked: Request
-
-
-def _kind(asked: Request) -> tuple[int, int]:
+def _kind(asked: Request) -> tuple[int, int, bool]:
     """Equal for what can be answered in one call."""
-    return (id(asked.terms), id(asked.task)) if isinstance(asked, Start) else (0, 0)
-
-
-class _Answer(NamedTuple):
-    """What a waiting client gets."""
-
-    value: Trained | Tensor
-    sound: bool = False  # whether the solver has checked the change of its weights
-
-
-class _Client(NamedTuple):
-    """One client of a block."""
-
-    side: ClientSide
-    verb: Verb
-    id: int
-    memory: Memory
-    context: Context
-
-    def begin(self, message: Tree, scheduled: Data | None) -> _Waiting | Visit:
-        """Run the client up to the first training that the kernels can do, or to the end.
-
-        Without `scheduled` the client looks up its samples itself.
-        """
-
-        def work() -> _Waiting | Visit:
-            method, task = self.side.method.client_method, self.side.task
-            assert isinstance(method, Training)
-            data = self.side.training_data(self.id, self.context, scheduled)
-            course = method.client_training(task, self.memory.method, message, data, self.context)
-            return self._advance(course, data, lambda: next(course))
-
-        return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
-
-    def resume(self, waiting: _Waiting, answer: _Answer) -> _Waiting | Visit:
-        """Continue the client with what it has asked for.
-
-        What the solver has checked need not be looked at again, unless the method writes to it.
-        """
-        value = answer.value
-        checked = value.change if answer.sound and isinstance(value, Trained) else None
-        written = _times_written(checked)
-
-        def work() -> _Waiting | Visit:
-            course = waiting.course
-            return self._advance(course, waiting.data, lambda: course.send(value))
-
-        done = self.side.guarded(self.verb, self.id, self.memory, self.context, work)
-        if isinstance(done, Visit) and _times_written(checked) == written:
-            return done._replace(checked=checked)
-        return done
-
-    def _advance(self, course: Course, data: Data, step: Callable[[], Request]) -> _Waiting | Visit:
-        method, task = self.side.method.client_method, self.side.task
-        assert isinstance(method, Training)
-        try:
-            asked = step()
-        except StopIteration as end:
-            return self._finished(*end.value)
-        if isinstance(asked, ComputeLoss) or method.local.fits(asked.task or task, asked.terms):
-            return _Waiting(self, data, course, asked)
-        return self._finished(*method.trained_alone(task, course, data, self.context, asked))
-
-    def _finished(self, kept: Tree, reply: Reply) -> Visit:
-        kept = elementwise(_with_own_storage, kept)
-        if self.verb == "train":
-            return Visit(Memory(kept, self.memory.codec), Packet(reply))
-        return Visit(*self.side.answer(self.id, kept, reply, self.memory, self.context))
-
-
-def _times_written(weights: Weights | None) -> int:
-    """How often torch has written to the tensors."""
-    return 0 if weights is None else sum(leaf._version for part in weights for leaf in owners(part))
-
-
-def _with_own_storage(leaf: Any) -> Any:
-    """A tensor with its own storage: a view would keep the whole block in memory."""
-    if isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes() > leaf.numel() * leaf.element_size():
-        return leaf.clone()
-    return leaf
+    return (id(asked.terms), id(asked.task), asked.controls) if isinstance(asked, Start) else (0, 0, False)
 
 
 def _merged(sent: Sequence[Tree]) -> Tree:
     """The messages of a block as one message; fields that differ between clients are `PerClient`."""
+    if all(message is sent[0] for message in sent):
+        return sent[0]
     columns = zip(*sent, strict=True)
     return type(sent[0])(*(c[0] if all(f is c[0] for f in c) else PerClient(c) for c in columns))

@@ -60,7 +60,8 @@ def _train(
     most: int, batch: int, sizes: np.ndarray, loss: int, params: int, start: np.ndarray, out: np.ndarray,
     change: np.ndarray, x: np.ndarray, labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
-    held: int, fusion: int, mu: float, shift: np.ndarray, less: np.ndarray, beta: float, tau: float,
+    held: int, fusion: int, mu: float, shift: np.ndarray, less: np.ndarray, control: np.ndarray,
+    control_change: np.ndarray, reach: np.ndarray, beta: float, tau: float,
     features: np.ndarray, classes: np.ndarray, feature_ptr: np.ndarray, learned: np.ndarray, g_a: float,
     g_b: float, forms: np.ndarray, largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray,
     sound: np.ndarray, progress: np.ndarray,
@@ -68,7 +69,8 @@ def _train(
     """See `make_loop`. No step has more than `batch` samples."""
     clients = Clients(
         loss, params, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
-        weight_decay, held, fusion, mu, shift, less, beta, tau, features, classes, feature_ptr, learned, g_a,
+        weight_decay, held, fusion, mu, shift, less, control, control_change, reach, beta, tau, features,
+        classes, feature_ptr, learned, g_a,
         g_b, forms, largest, random, words, losses, sound, progress,
     )  # fmt: skip
     net = make_net(sizes, batch)

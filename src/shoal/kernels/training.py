@@ -51,6 +51,17 @@ _NO_LABELS, _NO_TARGETS = np.empty(0, np.int64), np.empty(0, np.float32)
 
 Rows = np.ndarray | Sequence[np.ndarray]  # [C, P] float32, or C arrays [P]
 
+
+class ControlRows(NamedTuple):
+    """Control variates after training. See `training_job`."""
+
+    own: Rows  # C rows, receive `less + change`
+    change: Rows  # C rows, receive minus the change of the parameters over `reach`, minus the shift
+    reach: np.ndarray  # [C] float32: the learning rate times the number of plain steps that move as far
+
+
+NO_CONTROLS = ControlRows((), (), np.empty(0, np.float32))
+
 Kernel = Callable[[int, int, Clients], int]
 
 
@@ -92,6 +103,7 @@ def training_job(
     mu: float = 0.0,
     shift: Rows = (),
     less: Rows = (),
+    controls: ControlRows = NO_CONTROLS,
     beta: float = 0.0,
     tau: float = 1.0,
     generated: ExtraFeatures | None = None,
@@ -121,6 +133,8 @@ def training_job(
         mu: Weight of the proximal term.
         shift: C rows or none, added to every gradient.
         less: C rows or none, subtracted from the shift.
+        controls: Receives the next control variates of clients whose shift is the common one, and whose own
+            are in `less`.
         beta: Weight of the distillation of the initial model's predictions for all classes but the true one.
         tau: Temperature of the distillation.
         generated: Adds to the loss of a step with n samples `g_a` times the mean cross entropy of the last
@@ -139,11 +153,16 @@ def training_job(
         plan.loss, plan.params, places("start", start, 1, count), places("out", out, 0, count),
         places("change", change, count), x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
         weight_decay, dense.held, dense.fusion, mu, places("shift", shift, 0, count),
-        places("less", less, 0, count), beta, tau, *generated, *rounding, losses, sound, new_progress(count),
+        places("less", less, 0, count), places("control", controls.own, 0, count),
+        places("control_change", controls.change, len(controls.own)), controls.reach, beta, tau, *generated,
+        *rounding, losses, sound, new_progress(count),
     )  # fmt: skip
     _check_all(plan, clients, len(y))
     return TrainingJob(
-        _kernel(plan, dropout, count), clients, _largest_batch(clients), (start, out, change, shift, less)
+        _kernel(plan, dropout, count),
+        clients,
+        _largest_batch(clients),
+        (start, out, change, shift, less, controls.own, controls.change),
     )
 
 
@@ -172,6 +191,11 @@ def _check_all(plan: Plan, given: Clients, samples: int) -> None:
     _check("x", given.x, (samples, plan.inputs + (dense.sizes[-2] if dense.fusion else 0)))
     _check("lr", given.lr, (clients,))
     _check("losses", given.losses, (clients,))
+    if len(given.control) or len(given.reach):
+        _check("reach", given.reach, (clients,))
+        _check("control", given.control, (clients,))
+        _check("shift", given.shift, (clients,))
+        _check("less", given.less, (clients,))
     _check_pointers("client_ptr", given.client_ptr, clients, steps)
     _check_pointers("step_ptr", given.step_ptr, steps, len(given.rows))
     if len(given.feature_ptr):

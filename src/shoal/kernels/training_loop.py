@@ -20,6 +20,7 @@ from shoal.kernels.layout import Net, Workspace, copy, leave, row_at
 from shoal.kernels.losses import batch_loss
 from shoal.kernels.passes import StepRule, descend, forward_layer
 from shoal.kernels.progress import publish, take
+from shoal.kernels.vector_math import next_control
 
 # the types of the fields of `Clients`
 CLIENTS = (
@@ -28,6 +29,7 @@ CLIENTS = (
     given(int64, 1), given(int64, 1), given(int64, 1),  # rows, step_ptr, client_ptr
     given(float32, 1), float64, float64, int64, int64, float64,  # lr, momentum, decay, held, fusion, mu
     given(int64, 1), given(int64, 1),  # shift, less
+    given(int64, 1), given(int64, 1), given(float32, 1),  # control, control_change, reach
     float64, float64,  # beta, tau
     given(float32, 2), given(int64, 1), given(int64, 1), given(boolean, 1),  # features and their classes
     float64, float64,  # g_a, g_b
@@ -58,6 +60,9 @@ class Clients(NamedTuple):
     mu: float
     shift: np.ndarray
     less: np.ndarray
+    control: np.ndarray
+    control_change: np.ndarray
+    reach: np.ndarray
     beta: float
     tau: float
     features: np.ndarray
@@ -136,6 +141,8 @@ def make_loop(
             change = row_at(c.change[client], c.params)
             sound = end(body, net, work, origin, out[c.fusion :], change[c.fusion :])
             sound &= leave(work.mix, whole[: c.fusion], out[: c.fusion], change[: c.fusion])
+            if c.reach.size:
+                sound &= _control(c, client, change)
             c.sound[client] = sound
             c.losses[client] = total / max(stop - start, 1)
             publish(c.progress, client)
@@ -157,6 +164,14 @@ def _shift(c: Clients, client: Index, origin: np.ndarray, scratch: np.ndarray) -
     for p in range(scratch.size):
         scratch[p] = shift[p] - less[p]
     return scratch
+
+
+@inner
+def _control(c: Clients, client: Index, change: np.ndarray) -> Flag:
+    """Write the next control variate of a client, and its change; returns whether that can be squared."""
+    own, difference = row_at(c.control[client], c.params), row_at(c.control_change[client], c.params)
+    common, before = row_at(c.shift[client], c.params), row_at(c.less[client], c.params)
+    return next_control(own, difference, change, common, before, c.reach[client])
 
 
 @inner

@@ -16,13 +16,11 @@ of these to w in float64. With `weights = "uniform"` all clients have the same w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from shoal.aggregators.aggregator import Aggregator, Weighting
 from shoal.aggregators.averaging import AveragingMethod
 from shoal.aggregators.mean import Mean
 from shoal.core.term import Term
-from shoal.core.types import Acc, Reply
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -37,7 +35,3 @@ class FedAvg(AveragingMethod):
     terms: tuple[Term, ...] = ()
     aggregator: Aggregator = field(default_factory=Mean)
     server: ServerOptimizer = field(default_factory=ServerSgd)
-
-    def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Any, reply: Reply) -> Acc:
-        """See `Method`."""
-        return self.averaging.fold_block(acc, clients, sent.model, reply.payload.update, reply)

@@ -36,7 +36,7 @@ from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import ComputeLoss, Course, Start, Training, check_training
-from shoal.core.tree import elementwise, squared_norm
+from shoal.core.tree import elementwise, row, squared_norm
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
@@ -105,6 +105,18 @@ class QFedAvg(Training):
             Mean().fold(acc.mean, client, sent.model, update, loss**self.q),
             {**acc.losses, client: loss},
             {**acc.squares, client: square},
+        )
+
+    def fold_block(self, acc: QFedAvgAcc, clients: tuple[int, ...], sent: Any, reply: Reply) -> QFedAvgAcc:
+        """See `Method`."""
+        update, found = reply.payload
+        losses = [max(loss, 0.0) + TINY for loss in found.tolist()]
+        weights = torch.tensor([loss**self.q for loss in losses], dtype=torch.float64)
+        squares = [squared_norm(row(update.params, i)) for i in range(len(clients))]
+        return QFedAvgAcc(
+            Mean().fold_block(acc.mean, clients, sent.model, update, weights),
+            {**acc.losses, **dict(zip(clients, losses, strict=True))},
+            {**acc.squares, **dict(zip(clients, squares, strict=True))},
         )
 
     def finish(

@@ -4,7 +4,7 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled 
 Learning, ICML 2020, Algorithm 1 with option II.
 
     client i:  y <- y - eta (g_i(y) - c_i + c), K times from x       (line 10) -> `Start(shift=c, less=c_i)`
-               c_i+ = c_i - c + (x - y) / (K eta)                    (line 12) -> `parts.control.next_control`
+               c_i+ = c_i - c + (x - y) / (K eta)                    (line 12) -> `core.control.next_controls`
                return y - x and c_i+ - c_i
     server:    x <- x + eta_g mean(y_i - x)                          (line 16) -> `aggregators.averaging`
                c <- c + (|S| / N) mean(c_i+ - c_i)                   (line 17) -> `Scaffold.finish`
@@ -26,9 +26,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
+
 from shoal.aggregators.aggregator import Aggregator, Weighting, advanced
 from shoal.aggregators.averaging import Averaged, AveragingMethod
 from shoal.aggregators.mean import Mean, WeightedSum
+from shoal.core.control import Control
 from shoal.core.data import Data
 from shoal.core.key import Key
 from shoal.core.method import Axes
@@ -37,7 +40,6 @@ from shoal.core.term import Term
 from shoal.core.training import Course, Start, check_training
 from shoal.core.tree import zeros_like
 from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
-from shoal.parts.control import Control, next_control
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -118,6 +120,13 @@ class Scaffold(AveragingMethod):
         average = self.averaging.fold(acc.average, client, sent.model, reply.payload.update, reply)
         return acc._replace(average=average, control=acc.control.add(reply.payload.control_change, 1.0))
 
+    def fold_block(self, acc: ScaffoldAcc, clients: tuple[int, ...], sent: Any, reply: Reply) -> ScaffoldAcc:
+        """See `Method`."""
+        update, change = reply.payload
+        average = self.averaging.fold_block(acc.average, clients, sent.model, update, reply)
+        ones = torch.ones(len(clients), dtype=torch.float64)
+        return acc._replace(average=average, control=acc.control.add_rows(change, ones))
+
     def finish(
         self, task: Task, state: ScaffoldState, acc: ScaffoldAcc, moment: Moment
     ) -> tuple[ScaffoldState, Metrics]:
@@ -135,14 +144,9 @@ class Scaffold(AveragingMethod):
         self, task: Task, memory: Control, message: Any, data: Data, context: Context
     ) -> Course:
         """See `Training`."""
-        trained = yield Start(message.model, self.terms, message.control, memory, only_update=True)  # line 10
-        update = trained.update(message.model)
-        reach = self.local.rate(context.round) * effective_steps(trained.steps, self.local.momentum)
-        control, change = next_control(update.params, message.control, memory, reach)  # line 12
-        payload = ScaffoldReply(update, change)
-        return control, Reply(payload, data.weight, {"train_loss": trained.loss})
-
-
-def effective_steps(steps: int, momentum: float) -> float:
-    """The number of plain steps that move as far as `steps` steps with momentum, for a constant gradient."""
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+        trained = yield Start(
+            message.model, self.terms, message.control, memory, only_update=True, controls=True
+        )  # line 10
+        own, change = trained.controls  # line 12
+        payload = ScaffoldReply(trained.update(message.model), change)
+        return own, Reply(payload, data.weight, {"train_loss": trained.loss})

@@ -70,10 +70,6 @@ class SharedLayersMethod(AveragingMethod):
         """See `Method`."""
         return self.averaging.begin(state.averaged, cohort)
 
-    def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
-        """See `Method`."""
-        return self.averaging.fold(acc, client, sent.model, reply.payload.update, reply)
-
     def finish(
         self, task: Task, state: SharedLayersState, acc: Acc, moment: Moment
     ) -> tuple[SharedLayersState, Metrics]:

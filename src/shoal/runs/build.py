@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from shoal.config import arguments
 from shoal.core.client import ClientData, ClientSide
 from shoal.core.data import Dataset, Shards
-from shoal.core.engine import Engine, stage
+from shoal.core.engine import Engine, Stage
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.method import Axes, Method, Recipe
@@ -196,7 +196,7 @@ def make_task(spec: Spec, samples: Samples) -> Task:
         kind = "a regression" if classes == 0 else f"a task of {classes} classes"
         raise SpecError(f"task.loss = {loss!r} does not fit {samples.name}, {kind}; leave it out")
     frozen = _frozen(probe, spec.task.frozen)
-    with stage(f"task.model: {builder.__name__}", None, 0):
+    with Stage(f"task.model: {builder.__name__}", None, 0):
         noise = noise_shapes(probe, samples.shape, samples.dtype)
         last = last_linear(probe, samples.shape, samples.dtype)
     device = spec.engine.device
@@ -257,7 +257,7 @@ def _called(
     except TypeError as error:
         wanted = "shape, classes and keyword options" if given else "nothing but keyword options"
         raise SpecError(f"{path}: {function.__name__} must take {wanted} ({error})") from None
-    with within_memory(f"{path}: {function.__name__}"), stage(f"{path}: {function.__name__}", None, 0):
+    with within_memory(f"{path}: {function.__name__}"), Stage(f"{path}: {function.__name__}", None, 0):
         return function(*given, **mine)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.control import Controls
 from shoal.core.data import Block
 from shoal.core.flat import Flat
 from shoal.core.key import Key, text_word
@@ -26,6 +27,7 @@ from shoal.core.types import Weights
 from shoal.kernels.plan import ConvPlan, DensePlan, Plan, dense_part
 from shoal.kernels.training import (
     NO_ROUNDING,
+    ControlRows,
     DropoutKeys,
     ExtraFeatures,
     Rounding,
@@ -37,6 +39,7 @@ from shoal.terms.generated import Generated, generate
 from shoal.terms.not_true import NotTrue
 from shoal.terms.proximal import Proximal
 
+NO_REACH = np.empty(0, np.float32)  # no control variates are wanted
 LARGEST = {DensePlan: 2_000_000, ConvPlan: 4_000_000}  # parameters; torch is faster for larger layers
 
 
@@ -63,8 +66,12 @@ def train(
     keys: Sequence[Key],
     threads: int,
     rounding: Rounding = NO_ROUNDING,
+    reach: np.ndarray = NO_REACH,
 ) -> TrainedBlock:
-    """Train the clients of a block, each from its own start, or all from one."""
+    """Train the clients of a block, each from its own start, or all from one.
+
+    `reach` [clients] is how far each client's steps go with a gradient of 1, if control variates are wanted.
+    """
     assert task.plan is not None
     clients, params = len(block.counts), task.plan.params
     alike = all(start.weights is starts[0].weights for start in starts)
@@ -72,7 +79,8 @@ def train(
     shifts, less = _shifts(starts)
     kept = 0 if all(start.only_update for start in starts) else clients
     out, change = [torch.empty(params) for _ in range(kept)], torch.empty(clients, params)
-    losses = np.empty(clients)
+    losses, controlled = np.empty(clients), len(reach)
+    own, own_change = [torch.empty(params) for _ in range(controlled)], torch.empty(controlled, params)
     distil = next((term for term in terms if isinstance(term, NotTrue)), NotTrue(0.0, 1.0))
     follow = next((term for term in terms if isinstance(term, Generated)), None)
     job = training_job(
@@ -92,6 +100,7 @@ def train(
         mu=sum(term.mu for term in terms if isinstance(term, Proximal)),
         shift=_rows(shifts, task),
         less=_rows(less, task),
+        controls=ControlRows([row.numpy() for row in own], own_change.numpy(), reach),
         beta=distil.beta,
         tau=distil.tau,
         generated=None if follow is None else _generated(follow, block, keys),
@@ -105,6 +114,7 @@ def train(
         losses,
         job.sound,
         in_background(job, min(threads, clients)),
+        [Controls(*map(task.layout.tree, pair)) for pair in zip(own, own_change, strict=True)],
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,6 +63,10 @@ class Sgd(Solver):
         """See `Solver`."""
         return self.lr * self.decay**round if self.schedule == "exponential" else self.lr
 
+    def reach(self, round: int, steps: int) -> float:
+        """See `Solver`."""
+        return self.rate(round) * effective_steps(steps, self.momentum)
+
     def train(
         self,
         task: Task,
@@ -110,10 +115,21 @@ class Sgd(Solver):
         if set(names) != {"float32"}:
             starts = starts_rounded(starts, names)
             rounding = block_rounding(names, keys, self.rounding == "stochastic")
-        return compiled_sgd.train(rule, task, starts, active(starts[0].terms), block, keys, threads, rounding)
+        reach = compiled_sgd.NO_REACH
+        if starts[0].controls:
+            steps = np.diff(block.client_ptr).tolist()
+            far = [start.pace * self.reach(round, n) for start, n in zip(starts, steps, strict=True)]
+            reach = np.array(far, np.float32)
+        terms = active(starts[0].terms)
+        return compiled_sgd.train(rule, task, starts, terms, block, keys, threads, rounding, reach)
 
     def _rule(self, round: int) -> Rule:
         return Rule(self.rate(round), self.momentum, self.weight_decay)
+
+
+def effective_steps(steps: int, momentum: float) -> float:
+    """The number of plain steps that move as far as `steps` steps with momentum, for a constant gradient."""
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
 def active(terms: tuple[Term, ...]) -> tuple[Term, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,16 +15,23 @@ from shoal.kernels import vector_math
 Control = Mapping[str, Tensor]
 
 
-def next_control(update: Control, common: Control, before: Control, reach: float) -> tuple[Control, Control]:
-    """The control after `before`, and the change to it: `-update / reach - common`."""
+class Controls(NamedTuple):
+    """A client's next control variate, and what it is more than the last one."""
+
+    own: Control
+    change: Control
+
+
+def next_controls(update: Control, common: Control, before: Control, reach: float) -> Controls:
+    """What follows on `before` after an update; the change is `-update / reach - common`."""
     whole = vectors(update, common, flat(before))  # memories from worker processes are not in one vector
     if isinstance(update, Flat) and whole is not None and all(map(_compiled, whole)):
         own, change = torch.empty_like(whole[0]), torch.empty_like(whole[0])
         update_of, common_of, before_of = (vector.numpy() for vector in whole)
         vector_math.control(own.numpy(), change.numpy(), update_of, common_of, before_of, reach)
-        return update.layout.tree(own), update.layout.tree(change)
+        return Controls(update.layout.tree(own), update.layout.tree(change))
     difference = elementwise(lambda y, c: (y / -reach).sub_(c), update, common)
-    return elementwise(torch.add, before, difference), difference
+    return Controls(elementwise(torch.add, before, difference), difference)
 
 
 def _compiled(vector: Tensor) -> bool:

@@ -1,0 +1,106 @@
+"""One client of a block: its work up to where training starts, and from there on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from shoal.core.client import ClientSide, Visit
+from shoal.core.codec import Packet
+from shoal.core.data import Data
+from shoal.core.engine import Memory, Verb
+from shoal.core.training import ComputeLoss, Course, Request, Trained, Training
+from shoal.core.tree import elementwise, owners
+from shoal.core.types import Context, Reply, Tree
+
+
+class Waiting(NamedTuple):
+    """A client that has reached the start of its training, or asks for a loss."""
+
+    client: BlockClient
+    data: Data
+    course: Course
+    asked: Request
+
+
+class Answer(NamedTuple):
+    """What a waiting client gets."""
+
+    value: Trained | Tensor
+    sound: bool = False  # whether the solver has checked the change of its weights
+
+
+class BlockClient(NamedTuple):
+    """One client of a block."""
+
+    side: ClientSide
+    verb: Verb
+    id: int
+    memory: Memory
+    context: Context
+
+    def begin(self, message: Tree, scheduled: Data | None) -> Waiting | Visit:
+        """Run the client up to the first training that the kernels can do, or to the end.
+
+        Without `scheduled` the client looks up its samples itself.
+        """
+
+        def work() -> Waiting | Visit:
+            method, task = self.side.method.client_method, self.side.task
+            assert isinstance(method, Training)
+            data = self.side.training_data(self.id, self.context, scheduled)
+            course = method.client_training(task, self.memory.method, message, data, self.context)
+            return self._advance(course, data, lambda: next(course))
+
+        return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
+
+    def resume(self, waiting: Waiting, answer: Answer) -> Waiting | Visit:
+        """Continue the client with what it has asked for.
+
+        What the solver has checked need not be looked at again, unless the method writes to it.
+        """
+        value = answer.value
+        checked: tuple[Tree, ...] = ()
+        if answer.sound and isinstance(value, Trained):
+            checked = (value.change,) if value.controls is None else (value.change, value.controls.change)
+        written = _times_written(checked)
+
+        def work() -> Waiting | Visit:
+            course = waiting.course
+            return self._advance(course, waiting.data, lambda: course.send(value))
+
+        done = self.side.guarded(self.verb, self.id, self.memory, self.context, work)
+        if isinstance(done, Visit) and _times_written(checked) == written:
+            return done._replace(checked=checked)
+        return done
+
+    def _advance(self, course: Course, data: Data, step: Callable[[], Request]) -> Waiting | Visit:
+        method, task = self.side.method.client_method, self.side.task
+        assert isinstance(method, Training)
+        try:
+            asked = step()
+        except StopIteration as end:
+            return self._finished(*end.value)
+        if isinstance(asked, ComputeLoss) or method.local.fits(asked.task or task, asked.terms):
+            return Waiting(self, data, course, asked)
+        return self._finished(*method.trained_alone(task, course, data, self.context, asked))
+
+    def _finished(self, kept: Tree, reply: Reply) -> Visit:
+        kept = elementwise(_with_own_storage, kept)
+        if self.verb == "train":
+            return Visit(Memory(kept, self.memory.codec), Packet(reply))
+        return Visit(*self.side.answer(self.id, kept, reply, self.memory, self.context))
+
+
+def _times_written(checked: Tree) -> int:
+    """How often torch has written to the tensors."""
+    return sum(leaf._version for leaf in owners(checked))
+
+
+def _with_own_storage(leaf: Any) -> Any:
+    """A tensor with its own storage: a view would keep the whole block in memory."""
+    if isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes() > leaf.numel() * leaf.element_size():
+        return leaf.clone()
+    return leaf
