@@ -9,17 +9,22 @@ import torch
 
 from shoal.extend import (
     Aggregator,
+    AveragingMethod,
     Cohort,
     ComputeLoss,
     Gather,
+    Mean,
     ModelUpdate,
     Outcome,
     Reply,
     Selector,
     ServerOptimizer,
+    ServerSgd,
     Sgd,
     Start,
+    Term,
     Training,
+    Weighting,
     Weights,
     add,
     subtract,
@@ -115,6 +120,27 @@ class WritesToItsUpdate(RandomlyWeighted):
         for value in update.params.values():
             value.add_(1e30)
         return memory, Reply(ModelUpdate(update), data.weight, {})
+
+
+@dataclass(frozen=True)
+class CountsItsReplies(AveragingMethod):
+    """Averages as FedAvg does, and counts replies in `fold` alone."""
+
+    local: Sgd = field(default_factory=Sgd)
+    weights: Weighting = "uniform"
+    terms: tuple[Term, ...] = ()
+    aggregator: Aggregator = field(default_factory=Mean)
+    server: ServerOptimizer = field(default_factory=ServerSgd)
+
+    def begin(self, state, cohort):
+        return (self.averaging.begin(state, cohort), 0)
+
+    def fold(self, acc, client, sent, reply):
+        return (self.averaging.fold(acc[0], client, sent.model, reply.payload.update, reply), acc[1] + 1)
+
+    def finish(self, task, state, acc, moment):
+        state, metrics = self.averaging.finish(task, state, acc[0], moment)
+        return state, {**metrics, "kept": acc[1]}
 
 
 class Drift(NamedTuple):

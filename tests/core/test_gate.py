@@ -50,6 +50,11 @@ def test_nobody_answers_who_was_not_asked(stranger):
     assert record.rejected == ((stranger, "it is not in this cohort"),)
 
 
+def measured(metrics):
+    delivery = block_of(torch.ones(2, 3))
+    return delivery._replace(reply=delivery.reply._replace(metrics=metrics))
+
+
 def block_of(values, weights=(5.0, 5.0)):
     update = Weights({"w": values}, {})
     reply = Reply(ModelUpdate(update), torch.tensor(weights, dtype=torch.float64), {})
@@ -70,6 +75,11 @@ def block_of(values, weights=(5.0, 5.0)):
         (block_of(torch.ones(2, 3))._replace(clients=(1, 3)), False),
         (block_of(torch.ones(2, 3))._replace(version=(1, 0)), False),
         (block_of(torch.ones(2, 3))._replace(reason="late"), False),
+        (measured({"loss": torch.tensor([1.0, 2.0])}), True),
+        (measured({"loss": torch.tensor([1.0])}), False),
+        (measured({"loss": 1.0}), False),
+        (measured({3: torch.tensor([1.0, 2.0])}), False),
+        (measured(None), False),
     ],
 )
 def test_a_block_passes_at_once_or_is_looked_at_singly(delivery, passes):

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from toy import same
 
 from shoal.core import serialization, tree
+from shoal.core.flat import Layout
+from shoal.core.tree import rows_of
 from shoal.core.types import Reply, Weights
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
@@ -81,3 +83,38 @@ def test_what_is_finite_and_what_is_empty():
     assert not tree.all_finite([torch.tensor([1.0, float("inf")])])
     assert serialization.is_empty((None, {}, []))
     assert not serialization.is_empty((None, 0))
+
+
+def pairs(vectors):
+    layout = Layout(("a", "b"), (torch.Size([100]), torch.Size([10, 10])))
+    return [Pair(layout.tree(vector), torch.tensor(float(i))) for i, vector in enumerate(vectors)]
+
+
+def test_rows_of_one_tensor_are_stacked_without_a_copy():
+    whole = torch.arange(600.0).reshape(3, 200)
+    found = rows_of(pairs(whole))
+    assert found.first.vector.data_ptr() == whole.data_ptr()
+    assert torch.equal(found.first.vector, whole)
+    assert torch.equal(found.first["b"], whole[:, 100:].reshape(3, 10, 10))
+    assert found.second.tolist() == [0.0, 1.0, 2.0]
+    parts = rows_of([row[50:150] for row in whole])
+    assert torch.equal(parts, whole[:, 50:150])
+    assert parts.data_ptr() == whole[0, 50:].data_ptr()
+
+
+@pytest.mark.parametrize(
+    "trees",
+    [
+        pairs([torch.zeros(200), torch.zeros(200)]),
+        pairs(torch.zeros(3, 200)[[0, 2, 1]].unbind()[::-1]),
+        [torch.zeros(2, 200)[0]] * 2,
+        [torch.zeros(2, 200)[0], torch.zeros(2, 199)[1]],
+        [{"a": torch.zeros(2)}, {"b": torch.zeros(2)}],
+        [{"a": torch.zeros(2)}, Pair(1, 2)],
+        [Pair(1.5, 2.0), Pair(2.5, 2.0)],
+        [*torch.zeros(200, 2).T],
+    ],
+    ids=["apart", "backwards", "the same", "lengths", "names", "kinds", "numbers", "columns"],
+)
+def test_what_does_not_lie_side_by_side_is_not_stacked(trees):
+    assert rows_of(trees) is None

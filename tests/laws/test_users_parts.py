@@ -11,6 +11,7 @@ from shoal.selectors import SELECTORS
 
 USERS = {
     "gathers": {"method": "users:RandomlyWeighted"},
+    "folds by itself": {"method": "users:CountsItsReplies"},
     "own randomness": {"method": "users:NoisyUpdate"},
     "own start": {"method": "users:NoisyStart"},
     "own memory": {"method": "users:TrainsTwice"},

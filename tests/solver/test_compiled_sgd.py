@@ -4,6 +4,7 @@ import pytest
 import torch
 from toy import KEY, setup
 
+from shoal.core.control import next_controls
 from shoal.core.data import Block
 from shoal.core.training import Start
 from shoal.core.types import Context
@@ -86,6 +87,26 @@ def test_what_a_shift_is_less_is_subtracted_and_unwanted_weights_are_left_out(ta
     assert len(expected.weights) == 2
     assert all(torch.equal(found.change.params[n], expected.change.params[n]) for n in weights.params)
     assert any((found.change.params[n][0] != found.change.params[n][1]).any() for n in weights.params)
+
+
+@pytest.mark.parametrize("task", [None, IMAGES], ids=["hidden layer", "convolutions"])
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_control_variates_follow_from_the_update(momentum, task):
+    made = setup(**({"task": task} if task else {}))
+    task, solver = made.federation.task, Sgd(lr=0.1, momentum=momentum, batch=7, epochs=2)
+    weights, common = task.init(KEY.fold("start")), task.init(KEY.fold("common")).params
+    before = [task.init(KEY.fold("own", i)).params for i in (1, 2)]
+    data = [made.side.data.train(i, solver.batching, KEY.fold(i), full=False) for i in (1, 2)]
+    starts = [Start(weights, (), common, own, only_update=True, pace=0.5, controls=True) for own in before]
+    keys = [KEY.fold("noise", i) for i in (1, 2)]
+    trained = solver.train_block(task, starts, Block.of(data), keys, 0, 2).finished()
+    assert trained.sound.all()
+    for i in (0, 1):
+        found = trained.single(i)
+        update = found.update(weights).params
+        expected = next_controls(update, common, before[i], 0.5 * solver.reach(0, found.steps))
+        for one, other in zip(found.controls, expected, strict=True):
+            assert all(torch.equal(one[name], other[name]) for name in update)
 
 
 DROPPING = [{**IMAGES, "dropout": True}, {"dataset": "toy:blobs", "model": "toy:dropping"}]

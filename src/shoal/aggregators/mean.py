@@ -19,19 +19,21 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, offset
-from shoal.core.flat import in_one_vector, vectors
+from shoal.core.flat import Flat, in_one_vector, vectors
 from shoal.core.task import Task
 from shoal.core.tree import elementwise, row
 from shoal.core.types import Cohort, Moment, PerClient, Weights
 from shoal.kernels.fold import add_four, add_offset, weighted_sum
 
 
-def add_weighted(total: Tensor, rows: Tensor, weights: np.ndarray) -> None:
-    """`total += sum_i weights[i] rows[i]`, in order, in float64."""
+def add_weighted(total: Tensor, rows: Tensor, weights: np.ndarray, *, fresh: bool = False) -> None:
+    """`total += sum_i weights[i] rows[i]`, in order, in float64; with `fresh`, the total counts as 0."""
     if total.device.type == "cpu" and rows.dtype == torch.float32:
         flat = rows.detach().reshape(len(rows), -1).contiguous()
-        weighted_sum(total.view(-1).numpy(), flat.numpy(), weights)
+        weighted_sum(total.view(-1).numpy(), flat.numpy(), weights, fresh=fresh)
         return
+    if fresh:
+        total.zero_()
     for weight, value in zip(weights.tolist(), rows, strict=True):
         total += weight * value.double()
 
@@ -101,10 +103,11 @@ class WeightedSum(NamedTuple):
     def add_rows(self, rows: Mapping[str, Tensor], weights: Tensor) -> WeightedSum:
         """With the summands of several clients: the same bits as one after another."""
         self._add_waiting()
-        sums = self._room(row(rows, 0))
+        fresh = not self.sums and type(rows) is Flat
+        sums = elementwise(_space, row(rows, 0)) if fresh else self._room(row(rows, 0))
         whole = vectors(sums, rows)
         if whole is not None:
-            add_weighted(whole[0], whole[1], weights.numpy())
+            add_weighted(whole[0], whole[1], weights.numpy(), fresh=fresh)
         else:
             for name, value in rows.items():
                 add_weighted(sums[name], value, weights.numpy())
@@ -154,6 +157,10 @@ def _waits(vector: Tensor) -> bool:
 
 def _zeros(value: Tensor) -> Tensor:
     return torch.zeros(value.shape, dtype=torch.float64, device=value.device)
+
+
+def _space(value: Tensor) -> Tensor:
+    return torch.empty(value.shape, dtype=torch.float64, device=value.device)
 
 
 class MeanAcc(NamedTuple):

@@ -123,7 +123,7 @@ class Data:
     @property
     def weight(self) -> Tensor:
         """[] float64: the number of samples."""
-        return torch.tensor(self.count, dtype=torch.float64)
+        return torch.scalar_tensor(self.count, dtype=torch.float64)  # in half of the time of `tensor`
 
     @property
     def train(self) -> Iterator[Batch]:

@@ -118,7 +118,7 @@ class TrainedBlock(NamedTuple):
     weights: Sequence[Weights]  # of each client, in storage of its own; none if only updates are wanted
     change: Weights  # each tensor has a leading client axis
     steps: np.ndarray  # [clients] int64
-    losses: np.ndarray  # [clients] float64
+    losses: Tensor  # [clients] float64
     sound: np.ndarray  # [clients] bool: whether the solver has found no number too large for the gate
     wait: Callable[[int | None], None] = _no_wait  # returns once a client is trained, or with None all are
     controls: Sequence[Controls] = ()  # of each client; the changes are rows of one tensor
@@ -127,7 +127,7 @@ class TrainedBlock(NamedTuple):
         """The result of the client at `position`."""
         self.wait(position)
         weights, change = self.weights[position] if self.weights else None, row(self.change, position)
-        loss = torch.tensor(self.losses[position], dtype=torch.float32)
+        loss = self.losses[position].float()
         controls = self.controls[position] if self.controls else None
         return Trained(weights, int(self.steps[position]), loss, change=change, controls=controls)
 

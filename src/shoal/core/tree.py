@@ -61,7 +61,17 @@ def elementwise(function: Callable[..., Any], first: Tree, *others: Tree) -> Tre
 
 def row(tree: Tree, position: int) -> Tree:
     """One client's part of a tree whose tensors have a leading client axis."""
-    return elementwise(lambda leaf: leaf[position] if isinstance(leaf, Tensor) else leaf, tree)
+    kind = type(tree)
+    if kind is Tensor:
+        return tree[position]
+    if kind is Flat:
+        return tree.layout.tree(tree.vector[position])
+    if isinstance(tree, dict):
+        return {name: row(value, position) for name, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        parts = [row(value, position) for value in tree]
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+    return tree[position] if isinstance(tree, Tensor) else tree
 
 
 def stack(rows: Sequence[Tree]) -> Tree:

@@ -26,7 +26,7 @@ from shoal.core.outbox import Outbox
 from shoal.core.training import Request, Start, Training, in_courses, is_plain
 from shoal.core.tree import row, rows_of
 from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree
-from shoal.engines.block_client import Answer, BlockClient, Waiting
+from shoal.engines.block_client import BlockClient, SolverAnswer, Waiting
 from shoal.engines.client_memory import MemoryStore
 from shoal.engines.serial import Serial, delivered
 
@@ -108,9 +108,7 @@ class Blocks:
                 side.task, starts, block, keys, work.round, self._threads, settings
             ).finished()
         weight = torch.from_numpy(block.counts).double()
-        reply = Reply(
-            ModelUpdate(trained.change), weight, {"train_loss": torch.from_numpy(trained.losses).float()}
-        )
+        reply = Reply(ModelUpdate(trained.change), weight, {"train_loss": trained.losses.float()})
         if not self._length:
             self._length = Packet(row(reply, 0)).nbytes
         down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
@@ -138,7 +136,7 @@ class Blocks:
             visited = BlockClient(self._side, work.verb, client, memory, context)
             found.append(visited.begin(outgoing[position][1], held[position]))
         ahead, together = 0, self._stacks and work.verb == "update"
-        for _ in self._resumed(found, work.round):
+        for _ in self._resumed(found, work.round, together):
             while not together and ahead < len(found) and isinstance(visit := found[ahead], Visit):
                 yield self._delivered(work, cohort.ids[ahead], outgoing[ahead], visit)
                 ahead += 1
@@ -181,11 +179,15 @@ class Blocks:
             cohort.ids, work.version, _merged(sent), reply, "", down, up, stacked=True, checked=checked
         )
 
-    def _resumed(self, found: list[Waiting | Visit], round: int) -> Iterator[None]:
-        """Give waiting clients what they ask for, until none waits any more; pauses after each of them."""
+    def _resumed(self, found: list[Waiting | Visit], round: int, together: bool) -> Iterator[None]:
+        """Give waiting clients what they ask for, until none waits any more; pauses after each of them.
+
+        Clients that are delivered together go on when all are trained: between two trainings, their code
+        would find nothing in the cache.
+        """
         yield
         while paused := [(i, one) for i, one in enumerate(found) if isinstance(one, Waiting)]:
-            answers = self._answers([one for _, one in paused], round)
+            answers = self._answers([one for _, one in paused], round, together)
             for (i, one), answer in zip(paused, answers, strict=True):
                 found[i] = one.client.resume(one, answer)
                 yield
@@ -197,7 +199,7 @@ class Blocks:
                 return self._side.scheduled(clients, keys)
         return [None] * len(clients)
 
-    def _answers(self, waiting: Sequence[Waiting], round: int) -> Iterator[Answer]:
+    def _answers(self, waiting: Sequence[Waiting], round: int, together: bool) -> Iterator[SolverAnswer]:
         """Train waiting clients, or compute losses: those with the same terms and model in one call."""
         method, task = self._side.method.client_method, self._side.task
         assert isinstance(method, Training)
@@ -207,14 +209,16 @@ class Blocks:
             starts = [start for start in asked if isinstance(start, Start)]
             if not starts:
                 judged = [judge.weights for judge in asked]
-                yield from map(Answer, method.local.losses(task, judged, data, self._threads))
+                yield from map(SolverAnswer, method.local.losses(task, judged, data, self._threads))
                 continue
             keys, model = [one.client.context.key.fold("noise") for one in some], starts[0].task or task
             held = [start.data or own for start, own in zip(starts, data, strict=True)]
             settings, block = [one.client.context.setting for one in some], Block.of(held)
             done = method.local.train_block(model, starts, block, keys, round, self._threads, settings)
+            if together:
+                done.wait(None)
             for i in range(len(some)):
-                yield Answer(done.single(i), bool(done.sound[i]))
+                yield SolverAnswer(done.single(i), bool(done.sound[i]))
 
 
 def _kind(asked: Request) -> tuple[int, int, bool]:

@@ -25,7 +25,7 @@ class Waiting(NamedTuple):
     asked: Request
 
 
-class Answer(NamedTuple):
+class SolverAnswer(NamedTuple):
     """What a waiting client gets."""
 
     value: Trained | Tensor
@@ -56,7 +56,7 @@ class BlockClient(NamedTuple):
 
         return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
 
-    def resume(self, waiting: Waiting, answer: Answer) -> Waiting | Visit:
+    def resume(self, waiting: Waiting, answer: SolverAnswer) -> Waiting | Visit:
         """Continue the client with what it has asked for.
 
         What the solver has checked need not be looked at again, unless the method writes to it.

@@ -7,11 +7,13 @@ from numba import boolean, float32, float64, int64, types
 
 from shoal.kernels.jit import given, kernel
 
-_BLOCK = 32768  # sums processed together: 64 KiB stay in the cache while the rows stream past
+_BLOCK = 4096  # sums processed together: 32 KiB stay in the cache while the rows stream past
 
 
-@kernel(types.void(float64[::1], given(float32, 2), given(float64, 1), int64, int64))
-def _weighted_sum(acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int) -> None:
+@kernel(types.void(float64[::1], given(float32, 2), given(float64, 1), int64, int64, boolean))
+def _weighted_sum(
+    acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int, fresh: bool
+) -> None:
     """See `weighted_sum`.
 
     Four rows at a time, because otherwise most of the time goes into reading and writing the sums. Without
@@ -21,6 +23,8 @@ def _weighted_sum(acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first:
     for begin in range(first, last, _BLOCK):
         end = min(begin + _BLOCK, last)
         total = acc[begin:end]
+        if fresh:
+            total[:] = 0.0
         for i in range(0, n - 3, 4):
             w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
             r0, r1 = rows[i, begin:end], rows[i + 1, begin:end]
@@ -34,16 +38,23 @@ def _weighted_sum(acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first:
 
 
 def weighted_sum(
-    acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int = 0, last: int | None = None
+    acc: np.ndarray,
+    rows: np.ndarray,
+    weights: np.ndarray,
+    first: int = 0,
+    last: int | None = None,
+    *,
+    fresh: bool = False,
 ) -> None:
     """acc[p] += weights[0]*rows[0, p], then += weights[1]*rows[1, p] and so on, for `first <= p < last`.
 
-    acc [P] float64, rows [n, P] float32, weights [n] float64. The bits do not depend on how the rows are
-    split over calls. Calls for disjoint ranges of p may run in parallel threads.
+    acc [P] float64, rows [n, P] float32, weights [n] float64. With `fresh`, acc counts as 0, whatever it
+    holds. The bits do not depend on how the rows are split over calls. Calls for disjoint ranges of p may run
+    in parallel threads.
     """
     last = len(acc) if last is None else last
     _check_sum(acc, rows, weights, first, last)
-    _weighted_sum(acc, rows, weights, first, last)
+    _weighted_sum(acc, rows, weights, first, last, fresh)
 
 
 def _check_sum(acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int) -> None:
@@ -62,7 +73,7 @@ def _weighted_sum_along(
     sums = np.zeros((len(rows) + 1, _PIECE))
     for begin in range(first, last, _PIECE):
         end = min(begin + _PIECE, last)
-        _weighted_sum(acc, rows, weights, begin, end)
+        _weighted_sum(acc, rows, weights, begin, end, False)
         total = acc[begin:end]
         for i in range(len(rows)):
             row, here = rows[i, begin:end], sums[i, : total.size]

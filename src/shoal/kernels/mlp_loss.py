@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numba import float32, float64, int64, types
@@ -12,6 +13,7 @@ from shoal.kernels.layout import copy, make_net, make_work, pack
 from shoal.kernels.losses import batch_loss
 from shoal.kernels.passes import forward
 from shoal.kernels.plan import SQUARED_ERROR, DensePlan
+from shoal.kernels.progress import new_progress, take
 
 _AT_ONCE = 64  # samples per forward pass
 _NO_LABELS, _NO_TARGETS = np.empty(0, np.int64), np.empty(0, np.float32)
@@ -20,19 +22,22 @@ _NO_LABELS, _NO_TARGETS = np.empty(0, np.int64), np.empty(0, np.float32)
 @kernel(
     types.void(
         float64[::1], given(int64, 1), int64, given(float32, 1), given(float32, 2), given(int64, 1),
-        given(float32, 1), given(int64, 1), given(int64, 1),
+        given(float32, 1), given(int64, 1), given(int64, 1), int64[::1],
     )
 )  # fmt: skip
 def _mean_losses(
     out: np.ndarray, sizes: np.ndarray, loss: int, params: np.ndarray, x: np.ndarray, labels: np.ndarray,
-    targets: np.ndarray, rows: np.ndarray, ptr: np.ndarray,
+    targets: np.ndarray, rows: np.ndarray, ptr: np.ndarray, progress: np.ndarray,
 ) -> None:  # fmt: skip
-    """See `mean_losses`. The model is laid out once for all clients."""
+    """See `loss_job`. The model is laid out once for all clients that a thread takes."""
     net = make_net(sizes, _AT_ONCE)
     work = make_work(net, _AT_ONCE, False, False, np.int64(0))
     pack(net, params, work.params)
     top, stride = net.values[-1], net.strides[-1]
-    for client in range(out.size):
+    while True:
+        client = take(progress)
+        if client >= out.size:
+            break
         own, total = rows[ptr[client] : ptr[client + 1]], 0.0
         for first in range(0, own.size, _AT_ONCE):
             some = own[first : first + _AT_ONCE]
@@ -44,10 +49,17 @@ def _mean_losses(
         out[client] = total / own.size
 
 
-def mean_losses(
+class LossJob(NamedTuple):
+    """The losses of some clients. Any number of threads may `work` on it; each takes one after another."""
+
+    found: np.ndarray  # [clients] float64, once all work is done
+    work: Callable[[], None]
+
+
+def loss_job(
     plan: DensePlan, params: np.ndarray, x: np.ndarray, y: np.ndarray, rows: Sequence[np.ndarray]
-) -> np.ndarray:
-    """[clients] float64: the mean losses of a model [P] over each client's rows of the samples x [N, D].
+) -> LossJob:
+    """The mean losses of a model [P] over each client's rows of the samples x [N, D].
 
     A client's bits do not depend on the others.
     """
@@ -58,5 +70,5 @@ def mean_losses(
         raise ValueError(f"rows must be some of the {len(x)} of x")
     labels, targets = (_NO_LABELS, y) if plan.loss == SQUARED_ERROR else (y, _NO_TARGETS)
     sizes, ptr, out = np.array(plan.sizes, np.int64), np.cumsum([0, *counts]), np.empty(len(rows))
-    _mean_losses(out, sizes, plan.loss, params, x, labels, targets, every, ptr)
-    return out
+    args = (out, sizes, plan.loss, params, x, labels, targets, every, ptr, new_progress(len(rows)))
+    return LossJob(out, lambda: _mean_losses(*args))

@@ -131,7 +131,7 @@ def training_job(
         momentum: As in torch.
         weight_decay: As in torch.
         mu: Weight of the proximal term.
-        shift: C rows or none, added to every gradient.
+        shift: C rows, one or none, added to every gradient.
         less: C rows or none, subtracted from the shift.
         controls: Receives the next control variates of clients whose shift is the common one, and whose own
             are in `less`.
@@ -148,11 +148,12 @@ def training_job(
     generated = _NO_FEATURES if generated is None else generated
     labels, targets = (_NO_LABELS, y) if plan.loss == SQUARED_ERROR else (y, _NO_TARGETS)
     count, dense = len(client_ptr) - 1, dense_part(plan)
-    sound, places = np.zeros(count, np.bool_), partial(_places, plan)
+    params = plan.params
+    sound, places = np.zeros(count, np.bool_), partial(_places, params)
     clients = Clients(
-        plan.loss, plan.params, places("start", start, 1, count), places("out", out, 0, count),
+        plan.loss, params, places("start", start, 1, count), places("out", out, 0, count),
         places("change", change, count), x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
-        weight_decay, dense.held, dense.fusion, mu, places("shift", shift, 0, count),
+        weight_decay, dense.held, dense.fusion, mu, places("shift", shift, 0, 1, count),
         places("less", less, 0, count), places("control", controls.own, 0, count),
         places("control_change", controls.change, len(controls.own)), controls.reach, beta, tau, *generated,
         *rounding, losses, sound, new_progress(count),
@@ -194,8 +195,9 @@ def _check_all(plan: Plan, given: Clients, samples: int) -> None:
     if len(given.control) or len(given.reach):
         _check("reach", given.reach, (clients,))
         _check("control", given.control, (clients,))
-        _check("shift", given.shift, (clients,))
         _check("less", given.less, (clients,))
+        if not len(given.shift):
+            raise ValueError("control variates need the common one as the shift")
     _check_pointers("client_ptr", given.client_ptr, clients, steps)
     _check_pointers("step_ptr", given.step_ptr, steps, len(given.rows))
     if len(given.feature_ptr):
@@ -226,17 +228,25 @@ def _largest_batch(given: Clients) -> int:
     return int((lengths + more).max())
 
 
-def _places(plan: Plan, name: str, rows: Rows, *counts: int) -> np.ndarray:
+def _places(params: int, name: str, rows: Rows, *counts: int) -> np.ndarray:
     """The addresses of rows of parameters, after a look at each: kernels see nothing but these."""
     if len(rows) not in counts:
         raise ValueError(f"{name} must have {' or '.join(map(str, counts))} rows, got {len(rows)}")
+    if isinstance(rows, np.ndarray) and rows.ndim == 2:
+        _check(name, rows, (len(rows), params))
+        _check_row(name, rows)
+        return rows.ctypes.data + rows.strides[0] * np.arange(len(rows))
     found = np.empty(len(rows), np.int64)
     for i, row in enumerate(rows):
-        _check(name, row, (plan.params,))
-        if row.dtype != np.float32 or not row.flags.c_contiguous:
-            raise ValueError(f"{name} must be contiguous float32, got {row.dtype} with strides {row.strides}")
+        _check(name, row, (params,))
+        _check_row(name, row)
         found[i] = row.ctypes.data
     return found
+
+
+def _check_row(name: str, rows: np.ndarray) -> None:
+    if rows.dtype != np.float32 or not rows.flags.c_contiguous:
+        raise ValueError(f"{name} must be contiguous float32, got {rows.dtype} with strides {rows.strides}")
 
 
 def _check(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:

@@ -153,11 +153,17 @@ def make_loop(
 
 
 @inner
+def _common(c: Clients, client: Index) -> np.ndarray:
+    """The shift of a client, before anything is subtracted; it may be the same for all."""
+    return row_at(c.shift[client if c.shift.size > 1 else 0], c.params)
+
+
+@inner
 def _shift(c: Clients, client: Index, origin: np.ndarray, scratch: np.ndarray) -> np.ndarray:
     """What is added to every gradient of a client; anything if nothing is."""
     if c.shift.size == 0:
         return origin
-    shift = row_at(c.shift[client], c.params)
+    shift = _common(c, client)
     if c.less.size == 0:
         return shift
     less = row_at(c.less[client], c.params)
@@ -170,8 +176,8 @@ def _shift(c: Clients, client: Index, origin: np.ndarray, scratch: np.ndarray) -
 def _control(c: Clients, client: Index, change: np.ndarray) -> Flag:
     """Write the next control variate of a client, and its change; returns whether that can be squared."""
     own, difference = row_at(c.control[client], c.params), row_at(c.control_change[client], c.params)
-    common, before = row_at(c.shift[client], c.params), row_at(c.less[client], c.params)
-    return next_control(own, difference, change, common, before, c.reach[client])
+    before = row_at(c.less[client], c.params)
+    return next_control(own, difference, change, _common(c, client), before, c.reach[client])
 
 
 @inner

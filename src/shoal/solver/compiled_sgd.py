@@ -7,6 +7,7 @@ another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from importlib import import_module
 from itertools import pairwise
 
@@ -45,10 +46,14 @@ LARGEST = {DensePlan: 2_000_000, ConvPlan: 4_000_000}  # parameters; torch is fa
 
 def fits(task: Task, terms: tuple[Term, ...]) -> bool:
     """Whether the kernels support the model and the terms added to its loss."""
-    kinds = {type(term) for term in terms}
-    fused = task.plan is not None and dense_part(task.plan).fusion
-    known = kinds <= ({Proximal} if fused else {Proximal, NotTrue, Generated}) and len(kinds) == len(terms)
-    return task.plan is not None and task.plan.params <= LARGEST[type(task.plan)] and known
+    return task.plan is not None and _fits(task.plan, tuple(map(type, terms)))
+
+
+@lru_cache(maxsize=256)  # every client of a round asks
+def _fits(plan: Plan, kinds: tuple[type[Term], ...]) -> bool:
+    known = {Proximal} if dense_part(plan).fusion else {Proximal, NotTrue, Generated}
+    once = len(set(kinds)) == len(kinds)
+    return plan.params <= LARGEST[type(plan)] and once and known.issuperset(kinds)
 
 
 def load_kernel(task: Task) -> None:
@@ -79,7 +84,7 @@ def train(
     shifts, less = _shifts(starts)
     kept = 0 if all(start.only_update for start in starts) else clients
     out, change = [torch.empty(params) for _ in range(kept)], torch.empty(clients, params)
-    losses, controlled = np.empty(clients), len(reach)
+    losses, controlled = torch.empty(clients, dtype=torch.float64), len(reach)
     own, own_change = [torch.empty(params) for _ in range(controlled)], torch.empty(controlled, params)
     distil = next((term for term in terms if isinstance(term, NotTrue)), NotTrue(0.0, 1.0))
     follow = next((term for term in terms if isinstance(term, Generated)), None)
@@ -94,7 +99,7 @@ def train(
         block.step_ptr,
         block.client_ptr,
         _rates(rule.rate, starts, clients),
-        losses,
+        losses.numpy(),
         momentum=rule.momentum,
         weight_decay=rule.weight_decay,
         mu=sum(term.mu for term in terms if isinstance(term, Proximal)),
@@ -170,14 +175,17 @@ def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> ExtraFeatu
 
 
 def _shifts(starts: Sequence[Start]) -> tuple[list[Mapping[str, Tensor]], list[Mapping[str, Tensor]]]:
-    """The shift of each start, and what is subtracted from it: zeros where a start has none.
+    """The shift of each start, or one for all, and what is subtracted from it: zeros where a start has none.
 
     Both are empty if no start has one.
     """
     if all(start.shift is None for start in starts):
         return [], []
-    none = zeros_like(starts[0].weights.params)
+    lacking = any(start.shift is None or start.less is None for start in starts)
+    none = zeros_like(starts[0].weights.params) if lacking else {}
     shifts = [none if start.shift is None else start.shift for start in starts]
+    if all(shift is shifts[0] for shift in shifts):
+        del shifts[1:]
     if all(start.less is None for start in starts):
         return shifts, []
     return shifts, [none if start.less is None else start.less for start in starts]

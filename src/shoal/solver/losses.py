@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shoal.core.data import Data
 from shoal.core.task import LOSSES, Task
-from shoal.core.threads import in_threads
+from shoal.core.threads import in_threads, side_by_side
 from shoal.core.types import Weights
 from shoal.kernels import mlp_loss
 from shoal.kernels.plan import DensePlan
@@ -20,14 +20,12 @@ from shoal.solver.outputs import outputs_of
 
 def mean_losses(task: Task, weights: Sequence[Weights], data: Sequence[Data], threads: int) -> Tensor:
     """[clients] float64: the mean loss of each client's model over its samples, of several at once."""
-    found = torch.empty(len(data), dtype=torch.float64)
     alike = all(one is weights[0] for one in weights) and all(own.x is data[0].x for own in data)
-    together = isinstance(task.plan, DensePlan) and alike and all(own.count for own in data)
+    if isinstance(task.plan, DensePlan) and alike and all(own.count for own in data):
+        return _compiled(task, weights[0], data, threads)
+    found = torch.empty(len(data), dtype=torch.float64)
 
     def some(first: int, last: int) -> None:
-        if together:
-            found[first:last] = _compiled(task, weights[0], data[first:last])
-            return
         for i in range(first, last):
             found[i] = mean_loss(task, weights[i], data[i])
 
@@ -45,10 +43,12 @@ def mean_loss(task: Task, weights: Weights, data: Data) -> Tensor:
     return found.double().sum().cpu() / max(data.count, 1)
 
 
-def _compiled(task: Task, weights: Weights, data: Sequence[Data]) -> Tensor:
+def _compiled(task: Task, weights: Weights, data: Sequence[Data], threads: int = 1) -> Tensor:
     """[clients]: the mean losses of one model, for clients whose samples are in the same arrays."""
     assert isinstance(task.plan, DensePlan)
     params, x, y = parameter_vector(weights.params, task).numpy(), data[0].x, data[0].y
     rows = [own.rows for own in data]
     flat = x.reshape(len(x), -1).numpy()
-    return torch.from_numpy(mlp_loss.mean_losses(task.plan, params, flat, y.numpy(), rows))
+    job = mlp_loss.loss_job(task.plan, params, flat, y.numpy(), rows)
+    side_by_side(lambda _: job.work(), range(min(threads, len(rows))), threads)
+    return torch.from_numpy(job.found)
