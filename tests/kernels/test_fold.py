@@ -154,3 +154,21 @@ def test_a_sum_and_how_far_each_row_goes_along(n, params):
 def test_rows_of_another_length_have_no_sum():
     with pytest.raises(ValueError, match="do not fit"):
         fold.weighted_sum_along(np.zeros(10), np.zeros((3, 9), np.float32), np.zeros(3), 0, 9)
+
+
+def test_rows_may_be_parts_of_longer_ones():
+    rng = np.random.default_rng(4)
+    whole, weights = rng.normal(size=(7, 50)).astype(np.float32), rng.random(7)
+    found, expected = np.ones(20), np.ones(20)
+    fold.weighted_sum(found, whole[:, 13:33], weights)
+    fold.weighted_sum(expected, whole[:, 13:33].copy(), weights)
+    assert (found == expected).all()
+    with pytest.raises(ValueError, match="rows must be contiguous"):
+        fold.weighted_sum(np.zeros(10), whole[:, ::5], weights)
+
+
+def test_a_fresh_sum_does_not_count_what_was_there():
+    rows, weights = np.ones((3, 9000), np.float32), np.array([1.0, 2.0, 4.0])
+    acc = np.full(9000, np.nan)
+    fold.weighted_sum(acc, rows, weights, 0, 9000, fresh=True)
+    assert (acc == 7).all()

@@ -29,7 +29,9 @@ from shoal.kernels.fold import add_four, add_offset, weighted_sum
 def add_weighted(total: Tensor, rows: Tensor, weights: np.ndarray, *, fresh: bool = False) -> None:
     """`total += sum_i weights[i] rows[i]`, in order, in float64; with `fresh`, the total counts as 0."""
     if total.device.type == "cpu" and rows.dtype == torch.float32:
-        flat = rows.detach().reshape(len(rows), -1).contiguous()
+        flat = rows.detach().reshape(len(rows), -1)
+        if not flat[0].is_contiguous():
+            flat = flat.contiguous()
         weighted_sum(total.view(-1).numpy(), flat.numpy(), weights, fresh=fresh)
         return
     if fresh:

@@ -256,6 +256,8 @@ def _within(found: Tensor, limit: float) -> bool:
         found = found.permute(sorted(range(found.dim()), key=found.stride, reverse=True))
     if found.is_contiguous() and found.dtype == torch.float32 and found.device.type == "cpu":
         return bool(all_within(found.reshape(-1).numpy(), limit))
+    if found.dim() > 1 and found[0].is_contiguous():  # rows of a longer tensor
+        return all(_within(row, limit) for row in found)
     minimum, most = torch.aminmax(found)
     return -limit <= float(minimum) and float(most) <= limit
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -62,9 +62,9 @@ class BlockClient(NamedTuple):
         What the solver has checked need not be looked at again, unless the method writes to it.
         """
         value = answer.value
-        checked: tuple[Tree, ...] = ()
+        checked: list[Tensor] = []
         if answer.sound and isinstance(value, Trained):
-            checked = (value.change,) if value.controls is None else (value.change, value.controls.change)
+            checked = owners((value.change, () if value.controls is None else value.controls.change))
         written = _times_written(checked)
 
         def work() -> Waiting | Visit:
@@ -72,9 +72,11 @@ class BlockClient(NamedTuple):
             return self._advance(course, waiting.data, lambda: course.send(value))
 
         done = self.side.guarded(self.verb, self.id, self.memory, self.context, work)
-        if isinstance(done, Visit) and _times_written(checked) == written:
-            return done._replace(checked=checked)
-        return done
+        if not isinstance(done, Visit) or done.answer is None or _times_written(checked) != written:
+            return done
+        payload = done.answer.content.payload
+        fields = payload if isinstance(payload, tuple) else ()
+        return done._replace(checked=tuple(field for field in fields if _within(field, checked)))
 
     def _advance(self, course: Course, data: Data, step: Callable[[], Request]) -> Waiting | Visit:
         method, task = self.side.method.client_method, self.side.task
@@ -94,9 +96,22 @@ class BlockClient(NamedTuple):
         return Visit(*self.side.answer(self.id, kept, reply, self.memory, self.context))
 
 
-def _times_written(checked: Tree) -> int:
+def _times_written(checked: Sequence[Tensor]) -> int:
     """How often torch has written to the tensors."""
-    return sum(leaf._version for leaf in owners(checked))
+    return sum(leaf._version for leaf in checked)
+
+
+def _within(tree: Tree, checked: Sequence[Tensor]) -> bool:
+    """Whether all numbers of a tree are some of those in the tensors: layers of a model, or all of it."""
+    return all(
+        leaf.is_contiguous() and any(leaf.dtype is whole.dtype and _covers(whole, leaf) for whole in checked)
+        for leaf in owners(tree)
+    )
+
+
+def _covers(whole: Tensor, part: Tensor) -> bool:
+    begin, first = whole.data_ptr(), part.data_ptr()
+    return begin <= first and first + part.nbytes <= begin + whole.nbytes
 
 
 def _with_own_storage(leaf: Any) -> Any:

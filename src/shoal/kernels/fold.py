@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 from numba import boolean, float32, float64, int64, types
+from numpy.lib.stride_tricks import as_strided
 
 from shoal.kernels.jit import given, kernel
 
 _BLOCK = 4096  # sums processed together: 32 KiB stay in the cache while the rows stream past
 
 
-@kernel(types.void(float64[::1], given(float32, 2), given(float64, 1), int64, int64, boolean))
+@kernel(types.void(float64[::1], given(float32, 1), int64, given(float64, 1), int64, int64, boolean))
 def _weighted_sum(
-    acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int, fresh: bool
+    acc: np.ndarray, rows: np.ndarray, apart: int, weights: np.ndarray, first: int, last: int, fresh: bool
 ) -> None:
-    """See `weighted_sum`.
+    """See `weighted_sum`. Here the rows lie in one line, and begin `apart` from each other.
 
     Four rows at a time, because otherwise most of the time goes into reading and writing the sums. Without
     fastmath, product and sum are rounded separately, so the grouping of rows does not change the bits.
     """
-    n = len(rows)
+    n = len(weights)
     for begin in range(first, last, _BLOCK):
         end = min(begin + _BLOCK, last)
         total = acc[begin:end]
@@ -27,12 +28,12 @@ def _weighted_sum(
             total[:] = 0.0
         for i in range(0, n - 3, 4):
             w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
-            r0, r1 = rows[i, begin:end], rows[i + 1, begin:end]
-            r2, r3 = rows[i + 2, begin:end], rows[i + 3, begin:end]
+            r0, r1 = rows[i * apart :][begin:end], rows[(i + 1) * apart :][begin:end]
+            r2, r3 = rows[(i + 2) * apart :][begin:end], rows[(i + 3) * apart :][begin:end]
             for p in range(total.size):
                 total[p] = (((total[p] + w0 * r0[p]) + w1 * r1[p]) + w2 * r2[p]) + w3 * r3[p]
         for i in range(n - n % 4, n):
-            w0, r0 = weights[i], rows[i, begin:end]
+            w0, r0 = weights[i], rows[i * apart :][begin:end]
             for p in range(total.size):
                 total[p] += w0 * r0[p]
 
@@ -48,13 +49,23 @@ def weighted_sum(
 ) -> None:
     """acc[p] += weights[0]*rows[0, p], then += weights[1]*rows[1, p] and so on, for `first <= p < last`.
 
-    acc [P] float64, rows [n, P] float32, weights [n] float64. With `fresh`, acc counts as 0, whatever it
-    holds. The bits do not depend on how the rows are split over calls. Calls for disjoint ranges of p may run
-    in parallel threads.
+    acc [P] float64, rows [n, P] float32, weights [n] float64; each row is contiguous. With `fresh`, acc counts
+    as 0, whatever it holds. The bits do not depend on how the rows are split over calls. Calls for disjoint
+    ranges of p may run in parallel threads.
     """
     last = len(acc) if last is None else last
     _check_sum(acc, rows, weights, first, last)
-    _weighted_sum(acc, rows, weights, first, last, fresh)
+    _weighted_sum(acc, *_in_one_line(rows), weights, first, last, fresh)
+
+
+def _in_one_line(rows: np.ndarray) -> tuple[np.ndarray, int]:
+    """All memory from the first row to the last, and how many numbers lie between the beginnings of two."""
+    if rows.flags.c_contiguous or not rows.size:
+        return rows.reshape(-1), rows.shape[1]
+    apart, rest = divmod(rows.strides[0], rows.itemsize)
+    if rows.strides[1] != rows.itemsize or rest or apart < rows.shape[1]:
+        raise ValueError(f"rows must be contiguous, got strides {rows.strides}")
+    return as_strided(rows[0], ((len(rows) - 1) * apart + rows.shape[1],), writeable=False), apart
 
 
 def _check_sum(acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int) -> None:
@@ -70,10 +81,10 @@ def _weighted_sum_along(
     acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int, along: np.ndarray
 ) -> None:
     """See `weighted_sum_along`. A product is the sum of as many sums as a piece has numbers, side by side."""
-    sums = np.zeros((len(rows) + 1, _PIECE))
+    sums, flat = np.zeros((len(rows) + 1, _PIECE)), rows.reshape(-1)
     for begin in range(first, last, _PIECE):
         end = min(begin + _PIECE, last)
-        _weighted_sum(acc, rows, weights, begin, end, False)
+        _weighted_sum(acc, flat, rows.shape[1], weights, begin, end, False)
         total = acc[begin:end]
         for i in range(len(rows)):
             row, here = rows[i, begin:end], sums[i, : total.size]
