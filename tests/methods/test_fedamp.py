@@ -6,17 +6,18 @@ import torch
 from toy import CURVATURES, OPTIMA, own_models, own_on_quadratics, same, start_on_quadratics
 
 from shoal import SpecError
-from shoal.kernels.products import mixtures
 from shoal.methods.fedamp import FedAMP
-from shoal.parts.attention import attention, squared_distances
+from shoal.parts.attention import attention, mixed_models, rows_of, squared_distances, squared_lengths
 
 MODELS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], np.float32)
 ALL = range(3)
+ORIGIN = np.array([0.5, -1.0], np.float32)
 
 
 def shares(models, sigma, alpha):
     """xi of all models."""
-    distances = squared_distances([*models], ALL, np.square(models.astype(float)).sum(1))
+    squares = np.array(squared_lengths(map(torch.from_numpy, models), ORIGIN))
+    distances = squared_distances(rows_of(map(torch.from_numpy, models)), ALL, squares, ORIGIN)
     return torch.from_numpy(attention(distances, ALL, sigma, alpha))
 
 
@@ -47,7 +48,8 @@ def test_distant_or_equal_models_stay_as_they_are():
     far = shares(1e4 * MODELS, sigma=1.0, alpha=0.5)
     assert torch.equal(far, torch.eye(3, dtype=torch.float64))
     equal = np.full((3, 2), 0.7, np.float32)
-    assert mixtures(shares(equal, None, None).numpy(), equal) == pytest.approx(equal)
+    mixed = mixed_models(shares(equal, None, None).numpy(), rows_of(map(torch.from_numpy, equal)), ORIGIN)
+    assert torch.stack(mixed).numpy() == pytest.approx(equal)
 
 
 def test_two_rounds_by_hand():

@@ -9,7 +9,8 @@ from shoal.core.types import Cohort, Context, ModelUpdate, Moment, Reply, Weight
 from shoal.loop import advance, start
 from shoal.methods.fedlps import FedLPS
 from shoal.models.resnet import resnet18_imagenet
-from shoal.parts.channels import channel_groups, enlarged, pruned, smaller
+from shoal.parts.channels import channel_groups, pruned, strongest
+from shoal.parts.pruned_models import enlarged, smaller
 
 MOMENT = Moment(0, 0, True, KEY)
 LENET = {"dataset": "mnist5k", "model": "lenet"}
@@ -47,7 +48,8 @@ def test_the_strongest_channels_are_left():
     model = task.init(KEY)
     rows = torch.tensor([[1.0, -1.0], [0.5, 0.0], [0.0, 3.0], [-1.0, 1.5]])
     model = model._replace(params={**model.params, "0.weight": rows})
-    kept = pruned(channel_groups(task), model, 0.5)
+    groups = channel_groups(task)
+    kept = pruned(groups, strongest(groups, model), 0.5)
     assert kept["0.weight"].rows.tolist() == kept["0.bias"].rows.tolist() == [0, 0, 1, 1]
     assert kept["2.weight"].columns.tolist() == [0, 0, 1, 1]
     small = smaller(model, kept)

@@ -17,7 +17,7 @@ MODULES = (
     ),
     (
         *("conv_training", "logistic", "packing", "trimming", "critical", "products"),
-        *("formats", "label_balance", "sketch", "quantile"),
+        *("formats", "label_balance", "sketch", "quantile", "runs", "mixing", "mutation"),
     ),
 )
 

@@ -47,7 +47,7 @@ from shoal.core.types import (
     Weights,
 )
 from shoal.methods.local import Nothing
-from shoal.parts.attention import attention, mixed_models, model_vectors, squared_distances, squared_lengths
+from shoal.parts.attention import attention, mixed_models, rows_of, squared_distances, squared_lengths
 from shoal.parts.pull import pulled
 from shoal.solver.sgd import Sgd
 from shoal.terms.proximal import Proximal
@@ -59,9 +59,8 @@ class FedAMPState(NamedTuple):
     """The server state: the model that everybody began with, and the last one of each client."""
 
     initial: Params
-    models: Mapping[int, Params]
-    square: float  # squared length of the initial model
-    squares: Mapping[int, float]  # those of the others
+    models: Mapping[int, Tensor]  # [parameters] float32
+    squares: Mapping[int, float]  # their squared distances from the initial model
 
 
 @dataclass(frozen=True)
@@ -88,46 +87,49 @@ class FedAMP(Training):
 
     def init(self, task: Task, key: Key) -> FedAMPState:
         """See `Method`."""
-        initial = task.init(key).params
-        return FedAMPState(initial, {}, squared_lengths([initial])[0], {})
+        return FedAMPState(task.init(key).params, {}, {})
 
     def dispatch(self, task: Task, state: FedAMPState, cohort: Cohort, moment: Moment) -> ModelMessage:
         """See `Method`."""
-        held = dict(sorted({**dict.fromkeys(cohort.ids, state.initial), **state.models}.items()))
-        places, models = {client: place for place, client in enumerate(held)}, model_vectors(held.values())
-        own = [places[client] for client in cohort.ids]
-        squares = np.array([state.squares.get(client, state.square) for client in held])
-        xi = attention(squared_distances(models, own, squares), own, self.sigma, self.alpha)
-        mixed = mixed_models(xi, models).to(task.device)  # eq. 6
-        layout = in_one_vector(state.initial).layout
-        return ModelMessage(PerClient([Weights(layout.tree(row), {}) for row in mixed]))
+        initial = _vector(state.initial)
+        held = dict(sorted({**dict.fromkeys(cohort.ids, initial), **state.models}.items()))
+        places = {client: place for place, client in enumerate(held)}
+        own, origin = [places[client] for client in cohort.ids], initial.numpy()
+        squares = np.array([state.squares.get(client, 0.0) for client in held])
+        models = rows_of(held.values())
+        xi = attention(squared_distances(models, own, squares, origin), own, self.sigma, self.alpha)
+        mixed, layout = mixed_models(xi, models, origin), in_one_vector(state.initial).layout  # eq. 6
+        return ModelMessage(PerClient([Weights(layout.tree(row.to(task.device)), {}) for row in mixed]))
 
     def serve(self, state: FedAMPState, cohort: Cohort) -> Nothing:
         """See `Method`. A client uses the model that it has."""
         return Nothing()
 
-    def begin(self, state: FedAMPState, cohort: Cohort) -> dict[int, Params]:
+    def begin(self, state: FedAMPState, cohort: Cohort) -> dict[int, Tensor]:
         """See `Method`."""
         return {}
 
-    def fold(self, acc: dict[int, Params], client: int, sent: Any, reply: Reply) -> dict[int, Params]:
+    def fold(self, acc: dict[int, Tensor], client: int, sent: Any, reply: Reply) -> dict[int, Tensor]:
         """See `Method`."""
-        return {**acc, client: add(sent.model.params, reply.payload.update.params)}
+        return {**acc, client: _vector(add(sent.model.params, reply.payload.update.params))}
 
     def finish(
-        self, task: Task, state: FedAMPState, acc: dict[int, Params], moment: Moment
+        self, task: Task, state: FedAMPState, acc: dict[int, Tensor], moment: Moment
     ) -> tuple[FedAMPState, Metrics]:
         """See `Method`."""
-        squares = {**state.squares, **dict(zip(acc, squared_lengths([*acc.values()]), strict=True))}
+        origin = _vector(state.initial).numpy()
+        squares = squared_lengths(acc.values(), origin)
         models = {**state.models, **acc}
-        return state._replace(models=dict(sorted(models.items())), squares=dict(sorted(squares.items()))), {}
+        known = {**state.squares, **dict(zip(acc, squares, strict=True))}
+        return FedAMPState(state.initial, dict(sorted(models.items())), dict(sorted(known.items()))), {}
 
     def model(self, state: FedAMPState) -> None:
         """See `Method`."""
 
     def models(self, state: FedAMPState) -> dict[str, Weights]:
         """See `Method`."""
-        return {f"client{client}": Weights(params, {}) for client, params in sorted(state.models.items())}
+        layout = in_one_vector(state.initial).layout
+        return {f"client{client}": Weights(layout.tree(model), {}) for client, model in state.models.items()}
 
     # ---- client
 
@@ -148,3 +150,8 @@ class FedAMP(Training):
     def local_model(self, memory: Weights, message: Any) -> Weights:
         """See `Method`."""
         return memory
+
+
+def _vector(params: Params) -> Tensor:
+    """[parameters] float32, in this process's memory."""
+    return in_one_vector(params).vector.detach().cpu().contiguous()

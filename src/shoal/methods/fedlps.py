@@ -31,12 +31,13 @@ from shoal.aggregators.averaging import Averaged, Averaging, client_weight
 from shoal.aggregators.mean import Mean, WeightedSum, counted, reached
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
-from shoal.core.flat import flat
+from shoal.core.flat import flat, vectors
 from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.training import Course, Start, Training, check_training
+from shoal.core.tree import add, elementwise, subtract
 from shoal.core.types import (
     Cohort,
     Context,
@@ -48,16 +49,9 @@ from shoal.core.types import (
     Setting,
     Weights,
 )
-from shoal.parts.channels import (
-    ChannelGroup,
-    Pruning,
-    channel_groups,
-    enlarged,
-    placed,
-    pruned,
-    smaller,
-    whole_shapes,
-)
+from shoal.parts.channels import ChannelGroup, Pruning, channel_groups, pruned, strongest
+from shoal.parts.layers import NO_LAYERS
+from shoal.parts.pruned_models import enlarged, smaller, whole_shapes
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -90,18 +84,20 @@ class FedLPSUpdate(NamedTuple):
 
 
 class Holders(NamedTuple):
-    """Clients with the same channels: these, the numbers that they hold, and sums of changes to these."""
+    """Clients with the same channels: what the last of them was sent, and how much they count together."""
 
     kept: Pruning
-    origin: Weights
-    sums: WeightedSum
+    sent: Weights
+    offset: Weights | None  # of what was sent from the server's model; None: it was sent exactly
     weight: float
 
 
 class FedLPSAcc(NamedTuple):
-    """The accumulator: who holds which channels, by ratio."""
+    """The accumulator: the sums of all changes, with zeros for numbers that a client lacks, and the holders
+    by ratio."""
 
     model: Weights
+    sums: WeightedSum
     holders: Mapping[float, Holders]
     counters: Mapping[str, Tensor]
     draws: Mapping[int, int]
@@ -155,8 +151,9 @@ class FedLPS(Training):
     def serve(self, state: FedLPSState, cohort: Cohort) -> FedLPSMessage:
         """See `Method`."""
         made: dict[float, tuple[Weights, Pruning]] = {0.0: (state.model, {})}
+        ranked = strongest(state.groups, state.model)
         for ratio in {ratio for ratio in self.ratios if ratio}:
-            kept = pruned(state.groups, state.model, ratio)
+            kept = pruned(state.groups, ranked, ratio)
             made[ratio] = (smaller(state.model, kept), kept)
         rows = [made[self._ratio(client)] for client in cohort.ids]
         return FedLPSMessage(PerClient([model for model, _ in rows]), PerClient([kept for _, kept in rows]))
@@ -166,7 +163,7 @@ class FedLPS(Training):
 
     def begin(self, state: FedLPSState, cohort: Cohort) -> FedLPSAcc:
         """See `Method`."""
-        return FedLPSAcc(state.model, {}, {}, cohort.draws)
+        return FedLPSAcc(state.model, WeightedSum.empty(), {}, {}, cohort.draws)
 
     def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
         """See `Method`."""
@@ -178,18 +175,17 @@ class FedLPS(Training):
 
     def fold(self, acc: FedLPSAcc, client: int, sent: Any, reply: Reply) -> FedLPSAcc:
         """See `Method`."""
-        weight, kept = client_weight(self.weights, reply) * acc.draws.get(client, 1), sent.kept
-        ratio, update = self._ratio(client), smaller(reply.payload.update, kept)
-        if ratio in acc.holders:
-            _, origin, sums, before = acc.holders[ratio]
+        weight, ratio = client_weight(self.weights, reply) * acc.draws.get(client, 1), self._ratio(client)
+        held = acc.holders.get(ratio, Holders(sent.kept, NO_LAYERS, None, 0.0))
+        offset = held.offset if held.sent is sent.model else _offset(acc.model, sent)
+        update = reply.payload.update
+        if not sent.kept:
+            sums = _added(acc.sums, acc.model, sent.model, update, weight)
         else:
-            origin, sums, before = smaller(acc.model, kept), WeightedSum.empty(), 0.0
-        sums = sums.add_offsets(origin.params, sent.model.params, update.params, weight)
-        buffers = {name: value for name, value in update.buffers.items() if value.is_floating_point()}
-        if buffers:
-            sums = sums.add_offsets(origin.buffers, sent.model.buffers, buffers, weight)
-        holders = {**acc.holders, ratio: Holders(kept, origin, sums, before + weight)}
-        return acc._replace(holders=holders, counters=reached(acc.counters, sent.model, update))
+            moved_by = update if offset is None else add(update, offset)
+            sums = _added(acc.sums, moved_by, moved_by, moved_by, weight)
+        holders = {**acc.holders, ratio: Holders(sent.kept, sent.model, offset, held.weight + weight)}
+        return acc._replace(sums=sums, holders=holders, counters=reached(acc.counters, sent.model, update))
 
     def finish(
         self, task: Task, state: FedLPSState, acc: FedLPSAcc, moment: Moment
@@ -197,7 +193,8 @@ class FedLPS(Training):
         """See `Method`."""
         mean = self._mean(acc)
         params, buffers = ({name: mean[name] for name in part if name in mean} for part in state.model)
-        kept, step = self.server.step(state.averaged.server, flat(params))
+        step = mean if vectors(state.model.params, mean) else flat(params)
+        kept, step = self.server.step(state.averaged.server, step)
         whole = Weights(step, {**buffers, **counted(state.model, acc.counters)})
         averaged = state.averaged._replace(model=moved(state.model, whole), server=kept)
         return state._replace(averaged=averaged), {}
@@ -205,28 +202,30 @@ class FedLPS(Training):
     def _mean(self, acc: FedLPSAcc) -> Mapping[str, Tensor]:
         """By tensor the mean change of each number, over those who hold it or over all."""
         if all(not held.kept for held in acc.holders.values()):
-            return next((held.sums.mean() for held in acc.holders.values()), {})
-        totals: dict[str, Tensor] = {}
-        weights: dict[str, Tensor] = {}
-        origin = {**acc.model.params, **acc.model.buffers}
-        for kept, _, sums, weight in acc.holders.values():
-            for name, value in sums.values.items():
-                change = placed(value, kept.get(name))
-                held = placed(torch.full_like(value, weight), kept.get(name))
-                if self.aggregate == "zeros":  # who lacks a number has 0
-                    change, held = change - (weight - held) * origin[name], torch.full_like(change, weight)
-                totals[name] = totals[name].add_(change) if name in totals else change
-                weights[name] = weights[name].add_(held) if name in weights else held
-        return {
-            name: torch.where(weights[name] > 0, value / weights[name], 0.0) for name, value in totals.items()
-        }
+            return acc.sums.mean()
+        holding, everyone = WeightedSum.empty(), sum(held.weight for held in acc.holders.values())
+        for kept, sent, _, weight in acc.holders.values():
+            ones = enlarged(elementwise(torch.ones_like, sent), kept)
+            holding = _added(holding, ones, ones, ones, weight)
+        mean: Mapping[str, Tensor]
+        if self.aggregate == "holders":
+            mean = elementwise(_divided, acc.sums.values, holding.values)
+        else:  # who lacks a number has 0
+            params, buffers = acc.model
+            mean = elementwise(
+                lambda change, held, value: (change - (everyone - held) * value) / everyone,
+                acc.sums.values,
+                holding.values,
+                {**params, **buffers} if buffers else params,
+            )
+        return mean
 
     # ---- client
 
     def client_training(self, task: Task, memory: Any, message: Any, data: Data, context: Context) -> Course:
         """See `Training`."""
         start = self.local_model(memory, message)
-        trained = yield Start(start, self.terms)
+        trained = yield Start(start, self.terms, only_update=True)
         payload = FedLPSUpdate(trained.update(start), message.kept)
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 
@@ -236,8 +235,26 @@ class FedLPS(Training):
 
     def local_model(self, memory: Any, message: Any) -> Weights:
         """See `Method`."""
-        if not message.kept:
-            whole: Weights = message.model
-            return whole
-        model = enlarged(message.model, message.kept)
-        return Weights(flat(model.params), model.buffers)
+        return enlarged(message.model, message.kept)
+
+
+def _added(sums: WeightedSum, origin: Weights, sent: Weights, update: Weights, weight: float) -> WeightedSum:
+    """With one more summand: its parameters, and its buffers that are not counters."""
+    sums = sums.add_offsets(origin.params, sent.params, update.params, weight)
+    buffers = {name: value for name, value in update.buffers.items() if value.is_floating_point()}
+    return sums.add_offsets(origin.buffers, sent.buffers, buffers, weight) if buffers else sums
+
+
+def _offset(model: Weights, sent: Any) -> Weights | None:
+    """How far the model that was sent, which a codec may have rounded, lies from the server's; None: not."""
+    if not sent.kept:
+        return None
+    origin = smaller(model, sent.kept)
+    if all(torch.equal(part[name], known[name]) for part, known in zip(sent.model, origin) for name in known):
+        return None
+    return enlarged(subtract(sent.model, origin), sent.kept)
+
+
+def _divided(change: Tensor, held: Tensor) -> Tensor:
+    """The mean over the holders; what nobody holds, nobody has moved."""
+    return change / held.masked_fill_(held == 0, 1.0)

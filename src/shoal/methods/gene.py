@@ -15,7 +15,7 @@ Departures: see `genefl.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -45,7 +45,7 @@ from shoal.core.types import (
 )
 from shoal.parts.fisher import fisher_diagonal, normalised
 from shoal.parts.layer_scores import Score, ranked, within_budget
-from shoal.parts.layers import LayersUpdate, any_layers, joined, sizes_of, some_layers, update_of
+from shoal.parts.layers import LayersUpdate, any_layers, joined, sizes_of, some_layers, update_beyond
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -227,11 +227,14 @@ class Gene(Training):
 
     def local_model(self, memory: GeneMemory, message: Any) -> Weights:
         """See `Method`. The client's last model with the layers that it takes from its cluster."""
-        sent = message.model
-        own = memory.trained and self.start != "cluster"
-        taken = () if self.start == "own" else message.gene
-        inherited = some_layers(sent, taken) if own else sent
-        return joined(memory.model, inherited)
+        return joined(memory.model, some_layers(message.model, self._taken(memory, message)))
+
+    def _taken(self, memory: GeneMemory, message: Any) -> Collection[str]:
+        """The layers that a client takes from its cluster."""
+        if not memory.trained or self.start == "cluster":
+            every: Collection[str] = message.model.params.keys()
+            return every
+        return () if self.start == "own" else message.gene
 
     def client_training(
         self, task: Task, memory: GeneMemory, message: Any, data: Data, context: Context
@@ -241,7 +244,8 @@ class Gene(Training):
         trained = yield Start(start, (*self.terms, *self._pulls(task, start, sent, data)))
         weights = trained.weights
         chosen = tuple(self._chosen(start, weights, message))
-        payload = LayersUpdate(update_of(sent, weights), chosen)
+        taken, change = self._taken(memory, message), trained.update(start).params
+        payload = LayersUpdate(update_beyond(sent, weights, change, taken), chosen)
         return GeneMemory(weights, True), Reply(payload, data.weight, {"train_loss": trained.loss})
 
     def upload(self, reply: Reply, setting: Setting) -> Reply:

@@ -37,7 +37,7 @@ from shoal.core.term import Term
 from shoal.core.training import Course, Start, check_training
 from shoal.core.types import Context, ModelUpdate, Reply, Weights
 from shoal.methods.shared_layers import SharedLayers
-from shoal.parts.layers import AllButLast, LayerChoice, Matching, joined, some_layers, update_of
+from shoal.parts.layers import AllButLast, LayerChoice, Matching, joined, some_layers, update_beyond
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -77,8 +77,7 @@ class PartialLoading(AveragingMethod):
 
     def local_model(self, memory: PartialMemory, message: Any) -> Weights:
         """See `Method`."""
-        names = [name for name, s in zip(memory.model.params, memory.logits.tolist(), strict=True) if s >= 0]
-        return joined(memory.model, some_layers(message.model, names))
+        return joined(memory.model, some_layers(message.model, _loaded(memory)))
 
     def client_training(
         self, task: Task, memory: PartialMemory, message: Any, data: Data, context: Context
@@ -86,10 +85,17 @@ class PartialLoading(AveragingMethod):
         """See `Training`."""
         if self.adaptive:
             memory = memory._replace(logits=next_logits(task, memory, message.model, data, self.rate))
-        trained = yield Start(self.local_model(memory, message), self.terms)
+        start = self.local_model(memory, message)
+        trained = yield Start(start, self.terms)
         own = trained.weights
-        payload = ModelUpdate(update_of(message.model, own))
+        change = trained.update(start).params
+        payload = ModelUpdate(update_beyond(message.model, own, change, _loaded(memory)))
         return memory._replace(model=own), Reply(payload, data.weight, {"train_loss": trained.loss})
+
+
+def _loaded(memory: PartialMemory) -> list[str]:
+    """The layers that a client loads."""
+    return [name for name, s in zip(memory.model.params, memory.logits.tolist(), strict=True) if s >= 0]
 
 
 def next_logits(task: Task, memory: PartialMemory, sent: Weights, data: Data, rate: float) -> Tensor:

@@ -1,38 +1,46 @@
 """Models mixed by how similar they are, as FedAMP has it.
 
 xi_ij = alpha A'(||w_i - w_j||^2),  A(x) = 1 - exp(-x / sigma);   u_i = sum_j xi_ij w_j
+
+All models are near the one that everybody began with, the origin, and are compared and mixed by their
+differences from it: u_i = origin + sum_j xi_ij (w_j - origin), because the shares xi_ij have the sum 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.flat import in_one_vector
 from shoal.core.threads import cores, side_by_side
-from shoal.kernels.products import mixtures, products
-
-Pieces = TypeVar("Pieces", list[np.ndarray], range)
+from shoal.kernels.mixing import Rows, mix_around, products_around
 
 
-def model_vectors(models: Iterable[Mapping[str, Tensor]]) -> list[np.ndarray]:
-    """Each model's parameters as one float32 vector."""
-    return [in_one_vector(model).vector.detach().cpu().contiguous().numpy() for model in models]
+def rows_of(models: Iterable[Tensor]) -> Rows:
+    """Float32 vectors as the functions below take them."""
+    return Rows.of([model.numpy() for model in models])
 
 
-def squared_lengths(models: Sequence[Mapping[str, Tensor]]) -> list[float]:
-    """The squared lengths, to the bits of `products`: equal models are at a distance of exactly 0."""
-    return [float(products([vector])[0, 0]) for vector in model_vectors(models)]
+def squared_lengths(models: Iterable[Tensor], origin: np.ndarray) -> list[float]:
+    """From the origin, to the bits of `squared_distances`: equal models are at a distance of exactly 0."""
+
+    def square(model: Tensor) -> float:
+        alone = rows_of([model])
+        return float(products_around(origin, alone, alone)[0, 0])
+
+    return side_by_side(square, [*models])
 
 
-def squared_distances(models: list[np.ndarray], own: Sequence[int], squares: np.ndarray) -> np.ndarray:
+def squared_distances(
+    models: Rows, own: Sequence[int], squares: np.ndarray, origin: np.ndarray
+) -> np.ndarray:
     """[own, n] float64: those of the models in the places `own` to all n, whose squared lengths are known."""
-    some = [models[place] for place in own]
-    pieces = side_by_side(lambda piece: products(some, piece), _pieces(models))
+    some = models.some(own)
+    pieces = side_by_side(
+        lambda piece: products_around(origin, some, models.some(piece)), _pieces(len(models.addresses))
+    )
     inner = np.concatenate(pieces, 1)
     distances: np.ndarray = np.maximum(squares[own, None] + squares - 2 * inner, 0.0)
     distances[np.arange(len(own)), own] = 0.0
@@ -58,20 +66,18 @@ def attention(
     return xi
 
 
-def mixed_models(xi: np.ndarray, models: Sequence[np.ndarray]) -> Tensor:
-    """[own, parameters] float32: `xi` times the models."""
-    width = len(models[0])
-    mixed = np.empty((len(xi), width), np.float32)
-
-    def fill(columns: range) -> None:
-        first, last = columns[0], columns[-1] + 1
-        mixed[:, first:last] = mixtures(xi, [model[first:last] for model in models])
-
-    side_by_side(fill, _pieces(range(width)))
-    return torch.from_numpy(mixed)
+def mixed_models(xi: np.ndarray, models: Rows, origin: np.ndarray) -> list[Tensor]:
+    """`xi` [own, n] times the models: float32 vectors."""
+    mixed = [torch.empty(len(origin)) for _ in xi]
+    out = rows_of(mixed)
+    side_by_side(
+        lambda columns: mix_around(origin, xi, models, out, columns.start, columns.stop),
+        _pieces(len(origin)),
+    )
+    return mixed
 
 
-def _pieces(items: Pieces) -> list[Pieces]:
+def _pieces(count: int) -> list[slice]:
     """As many pieces as threads will take: no number depends on where they are cut."""
-    size = -(-len(items) // cores())
-    return [items[first : first + size] for first in range(0, len(items), size)]
+    size = -(-count // cores())
+    return [slice(first, min(first + size, count)) for first in range(0, count, size)]

@@ -1,8 +1,7 @@
-"""Structured pruning: channels of a model that can be removed, and models without some of them.
+"""Structured pruning: the channels of a model that can be removed, and a choice of them.
 
 A channel is an output of a linear layer or a convolution. It can be removed if nothing but the next such
-layer reads it; then its numbers in both layers, and in a norm between them, make up a smaller model. With
-zeros in their place the whole model computes the same, and training leaves them 0.
+layer reads it; `parts.pruned_models` has the models without some of them.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.gate import Like
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.types import Weights
@@ -90,76 +87,19 @@ def _changed(model: Weights, places: Sequence[tuple[str, Any]], value: float) ->
     return model._replace(params=params)
 
 
-def pruned(groups: Sequence[ChannelGroup], model: Weights, ratio: float) -> Pruning:
-    """Without a share of each layer's channels: those whose weights have the smallest L1 norm."""
+def strongest(groups: Sequence[ChannelGroup], model: Weights) -> list[Tensor]:
+    """The channels of each layer, those whose weights have the largest L1 norm first."""
+    weights = [model.params[group.producer].detach() for group in groups]
+    return [w.abs().flatten(1).sum(1).argsort(descending=True, stable=True).cpu() for w in weights]
+
+
+def pruned(groups: Sequence[ChannelGroup], ranked: Sequence[Tensor], ratio: float) -> Pruning:
+    """Without a share of each layer's channels: the last ones of its ranking."""
     marks: dict[str, list[Tensor]] = {}
-    for group in groups:
-        weight = model.params[group.producer]
-        count = max(1, round((1 - ratio) * len(weight)))
-        strongest = weight.detach().abs().flatten(1).sum(1).argsort(descending=True, stable=True)
-        kept = torch.zeros(len(weight), dtype=torch.uint8)
-        kept[strongest[:count].cpu()] = 1
+    for group, order in zip(groups, ranked, strict=True):
+        kept = torch.zeros(len(order), dtype=torch.uint8)
+        kept[order[: max(1, round((1 - ratio) * len(order)))]] = 1
         for name in (group.producer, *group.vectors):
             marks.setdefault(name, [ALL, ALL])[0] = kept
         marks.setdefault(group.consumer, [ALL, ALL])[1] = kept.repeat_interleave(group.spread)
     return {name: Kept(*both) for name, both in marks.items()}
-
-
-def smaller(weights: Weights, pruning: Pruning) -> Weights:
-    """The rows and columns that are left."""
-    if not pruning:
-        return weights
-    return Weights(
-        *({name: _left(value, pruning.get(name)) for name, value in part.items()} for part in weights)
-    )
-
-
-def enlarged(weights: Weights, pruning: Pruning) -> Weights:
-    """The inverse, with zeros where rows and columns were removed."""
-    if not pruning:
-        return weights
-    return Weights(
-        *({name: placed(value, pruning.get(name)) for name, value in part.items()} for part in weights)
-    )
-
-
-def whole_shapes(weights: Weights, pruning: Pruning) -> Weights:
-    """The template of `enlarged`."""
-
-    def template(name: str, value: Tensor) -> Like:
-        shape = list(value.shape)
-        for axis, marks in enumerate(pruning.get(name, ())):
-            shape[axis : axis + 1] = [len(marks) or shape[axis]] if axis < len(shape) else []
-        return Like(tuple(shape), value.dtype)
-
-    params, buffers = ({name: template(name, value) for name, value in part.items()} for part in weights)
-    return Weights(params, buffers)  # type: ignore[arg-type]
-
-
-def _left(value: Tensor, kept: Kept | None) -> Tensor:
-    if kept is None:
-        return value
-    value = value.index_select(0, _places(kept.rows, value)) if len(kept.rows) else value
-    return value.index_select(1, _places(kept.columns, value)) if len(kept.columns) else value
-
-
-def placed(value: Tensor, kept: Kept | None) -> Tensor:
-    """A tensor with zeros where rows and columns were removed."""
-    if kept is None:
-        return value
-    if len(kept.columns):
-        wide = value.new_zeros(len(value), len(kept.columns), *value.shape[2:])
-        value = wide.index_copy_(1, _places(kept.columns, value), value)
-    if len(kept.rows):
-        tall = value.new_zeros(len(kept.rows), *value.shape[1:])
-        value = tall.index_copy_(0, _places(kept.rows, value), value)
-    return value
-
-
-def _places(marks: Tensor, value: Tensor) -> Tensor:
-    return _marked(marks.cpu().numpy().tobytes()).to(value.device)
-
-
-@lru_cache(maxsize=256)  # a round asks for the same few again and again
-def _marked(marks: bytes) -> Tensor:
-    return torch.from_numpy(np.flatnonzero(np.frombuffer(marks, np.uint8)))

@@ -165,6 +165,19 @@ def update_of(sent: Weights, trained: Weights) -> Weights:
     return Weights(flat(params), buffers)
 
 
+def update_beyond(
+    sent: Weights, trained: Weights, change: Mapping[str, Tensor], loaded: Collection[str]
+) -> Weights:
+    """`update_of` for a client whose layers `loaded` were trained from what it was sent: their update is the
+    change that training made. Only the others are subtracted, and written over theirs."""
+    if sent.params.keys() != trained.params.keys():
+        return update_of(sent, trained)
+    for name, value in trained.params.items():
+        if name not in loaded:
+            torch.sub(value, sent.params[name], out=change[name])
+    return Weights(change, elementwise(torch.sub, trained.buffers, sent.buffers))
+
+
 def sizes_of(task: Task) -> Mapping[str, int]:
     """How many parameters each layer has."""
     return {name: shape.numel() for name, shape in task.shapes.items()}

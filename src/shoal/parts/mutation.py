@@ -15,16 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Literal, NamedTuple, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.flat import in_one_vector, vectors
 from shoal.core.key import Key
 from shoal.core.types import Weights
 from shoal.kernels import vector_math
+from shoal.kernels.mutation import extend_parts
 
 Kind = Literal["fedmut", "gaussian", "mixed"]
 Granularity = Literal["tensor", "module"]
@@ -129,14 +131,13 @@ class Mutants(Sequence[Weights]):
     def __getitem__(self, position: int | slice) -> Weights | list[Weights]:
         if isinstance(position, slice):
             return [self[i] for i in range(*position.indices(len(self)))]
-        params = dict(self._model.params)
-        for index, names in enumerate(self._parts):
-            along, across = (float(table[position, index]) for table in self._mutations[:2])
-            if across:
-                pair = int(self._mutations.pair[position, index])
-                params |= self._sideways(names, along, across * self._norms[index], pair)
-            elif along:
-                params |= {name: extended(params[name], self._before[name], along) for name in names}
+        along, across = (table[position] for table in self._mutations[:2])
+        if not (along.any() or across.any()):
+            return self._model
+        params = extended(self._model.params, self._before, self._parts, np.where(across, 0.0, along))
+        for index in np.flatnonzero(across).tolist():
+            size, pair = float(across[index]) * self._norms[index], int(self._mutations.pair[position, index])
+            params = {**params, **self._sideways(self._parts[index], float(along[index]), size, pair)}
         return self._model._replace(params=params)
 
     def _sideways(self, names: tuple[str, ...], along: float, across: float, pair: int) -> Params:
@@ -166,13 +167,21 @@ def difference(after: Tensor, before: Tensor) -> Tensor:
     return after.to(torch.float64, copy=True).sub_(before)
 
 
-def extended(now: Tensor, before: Tensor, by: float) -> Tensor:
-    """`now + by * (now - before)` in float64, cast once."""
-    if not _plain(now, before):
-        return difference(now, before).mul_(by).add_(now).to(now.dtype)
-    out = torch.empty_like(now)
-    vector_math.extend(_flat(out), _flat(now), _flat(before), by)
-    return out
+def extended(now: Params, before: Params, parts: Layers, by: np.ndarray) -> Params:
+    """`now + by * (now - before)` with a factor for each layer; in float64, cast once."""
+    whole = vectors(now, before)
+    if whole is None or not _plain(*whole):
+        factors = {name: float(factor) for names, factor in zip(parts, by, strict=True) for name in names}
+        return {name: _extended(value, before[name], factors[name]) for name, value in now.items()}
+    out, layout = torch.empty_like(whole[0]), in_one_vector(now).layout
+    sizes = [sum(now[name].numel() for name in names) for names in parts]
+    ends = np.array([0, *accumulate(sizes)])
+    extend_parts(out.numpy(), _flat(whole[0]), _flat(whole[1]), ends, by)
+    return layout.tree(out)
+
+
+def _extended(now: Tensor, before: Tensor, by: float) -> Tensor:
+    return difference(now, before).mul_(by).add_(now).to(now.dtype) if by else now
 
 
 def dot(first: Tensor, second: Tensor) -> float:

@@ -27,4 +27,6 @@ def pulled(
     """
     if not mu:
         return Start(start, terms)
-    return Start(start, proximal, elementwise(lambda w, c: mu * (w - c), start.params, centre))
+    if mu == 1:  # the solver subtracts as it goes
+        return Start(start, proximal, start.params, centre)
+    return Start(start, proximal, elementwise(lambda w, c: (w - c).mul_(mu), start.params, centre))

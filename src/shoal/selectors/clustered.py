@@ -34,9 +34,11 @@ import torch
 from torch import Tensor
 
 from shoal.core.data import Data
+from shoal.core.flat import Flat
 from shoal.core.key import Key
 from shoal.core.population import Population
 from shoal.core.selector import Selector
+from shoal.core.threads import cores, side_by_side
 from shoal.core.types import Cohort, Moment, Reply, Tree
 from shoal.kernels.products import products
 from shoal.selectors.cohort_size import check_population, check_size, cohort_size
@@ -153,7 +155,10 @@ def _pairs(some: Sequence[Tensor], others: Sequence[Tensor], distance: Distance)
     """[some, others] float64: the L1 distances of flat gradients, or the inner products that say the other
     distances. A pair's does not depend on which others are compared at the same time."""
     if distance != "l1":
-        return products([one.numpy() for one in some], [other.numpy() for other in others])
+        rows, columns = ([one.numpy() for one in group] for group in (some, others))
+        size = -(-len(columns) // cores())
+        pieces = [columns[first : first + size] for first in range(0, len(columns), size)]
+        return np.concatenate(side_by_side(lambda piece: products(rows, piece), pieces), 1)
     total = torch.zeros(len(some), len(others), dtype=torch.float64)
     for first in range(0, len(some[0]), PIECE):
         here, there = (
@@ -244,13 +249,20 @@ class Clustered(Selector):
         update = getattr(reply.payload, "update", None)
         if self.by == "size" or update is None:
             return state
-        gradient = torch.cat([value.detach().reshape(-1).float().cpu() for value in update.params.values()])
+        gradient = flattened(update.params)
         changed = (*(other for other in state.changed if other != client), client)
         return state._replace(gradients={**state.gradients, client: gradient}, changed=changed)
 
     def check(self, population: int) -> None:
         """See `Selector`."""
         check_population(self.count, population)
+
+
+def flattened(params: Mapping[str, Tensor]) -> Tensor:
+    """[parameters] float32: a copy, as a view would keep the whole reply."""
+    if isinstance(params, Flat):
+        return params.vector.detach().to("cpu", torch.float32, copy=True)
+    return torch.cat([value.detach().reshape(-1).float().cpu() for value in params.values()])
 
 
 def counts_of(state: Seen, available: Population) -> np.ndarray:
