@@ -7,12 +7,9 @@ It knows only the protocols of methods, selectors and engines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
-
-from torch import Tensor
 
 from shoal.core.codec import Packet
 from shoal.core.engine import Delivery, Engine, Stage, Work
@@ -23,7 +20,7 @@ from shoal.core.method import Method, folds_blocks
 from shoal.core.selector import Selector
 from shoal.core.task import Task
 from shoal.core.tree import all_finite, owners
-from shoal.core.types import Acc, Cohort, Metrics, Moment, Report, State, Version, Weights
+from shoal.core.types import Acc, Cohort, Metrics, Moment, Report, State, Version
 from shoal.round_clock import ALWAYS, Deadline, RoundClock
 from shoal.round_faults import ALL_WELL, FaultRates
 from shoal.round_stats import Tally
@@ -217,19 +214,15 @@ def _observe(selector: Selector, state: Any, delivery: Delivery) -> Any:
 
 def _check_finite(method: Method, before: State, state: State, round: int, tally: Tally) -> None:
     """End the run if a new model contains infinities or NaN: further rounds cannot repair it."""
-    known = {id(tensor) for model in method.models(before).values() for tensor in _tensors(model)}
+    known = {id(tensor) for model in method.models(before).values() for tensor in owners(model)}
     for name, model in method.models(state).items():
-        if not all_finite([tensor for tensor in _tensors(model) if id(tensor) not in known]):
+        if not all_finite([tensor for tensor in owners(model) if id(tensor) not in known]):
             called = f"the model {name}" if name else "the model"
             raise StageError(
                 f"{called} of {type(method).__name__} is no longer finite after round {round + 1}, "
                 f"with {tally.replies} replies accepted and {len(tally.rejected)} refused; "
                 "a smaller local.lr may help, and so may a robust aggregator"
             )
-
-
-def _tensors(model: Weights) -> Iterable[Tensor]:
-    return chain.from_iterable(owners(part) for part in model)
 
 
 def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -> Progress:

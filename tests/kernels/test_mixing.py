@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.kernels.mixing import Rows, mix_around, products_around
+from shoal.kernels.mixing import Vectors, mix_around, products_around
 
 
 def vectors(n, width, seed=0):
@@ -13,7 +13,7 @@ def vectors(n, width, seed=0):
 def mixed(origin, shares, given, *cuts):
     out = [np.full(len(origin), np.nan, np.float32) for _ in shares]
     for first, last in zip((0, *cuts), (*cuts, len(origin)), strict=True):
-        mix_around(origin, shares, Rows.of(given), Rows.of(out), first, last)
+        mix_around(origin, shares, Vectors.of(given), Vectors.of(out), first, last)
     return np.stack(out)
 
 
@@ -22,14 +22,14 @@ def mixed(origin, shares, given, *cuts):
 def test_products_of_differences(left, right, width):
     origin, given = vectors(left + right, width)
     apart = np.stack(given).astype(np.float64) - origin
-    found = products_around(origin, Rows.of(given[:left]), Rows.of(given[left:]))
+    found = products_around(origin, Vectors.of(given[:left]), Vectors.of(given[left:]))
     size = np.linalg.norm(apart, axis=1)
     assert np.abs(found - apart[:left] @ apart[left:].T).max() <= 3e-7 * np.outer(size, size).max()
 
 
 def test_the_bits_of_a_product_do_not_depend_on_what_is_multiplied_beside():
     origin, given = vectors(9, 5000)
-    rows = Rows.of(given)
+    rows = Vectors.of(given)
     whole = products_around(origin, rows, rows)
     assert np.array_equal(whole, whole.T)
     assert np.array_equal(products_around(origin, rows.some([4, 1, 7]), rows), whole[[4, 1, 7]])
@@ -56,7 +56,7 @@ def test_the_bits_of_a_mixture_do_not_depend_on_where_columns_are_cut():
 def test_what_is_not_finite_stays_so():
     origin, given = vectors(3, 40)
     given[1][7] = np.inf
-    found = products_around(origin, Rows.of(given), Rows.of(given))
+    found = products_around(origin, Vectors.of(given), Vectors.of(given))
     assert np.isfinite(found[np.ix_([0, 2], [0, 2])]).all()
     assert not np.isfinite(found[1]).any()
     assert not np.isfinite(mixed(origin, np.ones((2, 3)), given)[:, 7]).any()
@@ -64,9 +64,9 @@ def test_what_is_not_finite_stays_so():
 
 def test_what_does_not_fit_is_refused():
     origin, given = vectors(2, 8)
-    rows = Rows.of(given)
+    rows = Vectors.of(given)
     with pytest.raises(ValueError, match="among vectors of 8 float32"):
-        Rows.of([given[0], given[1][:4]])
+        Vectors.of([given[0], given[1][:4]])
     with pytest.raises(ValueError, match="around an origin of 4"):
         products_around(origin[:4], rows, rows)
     with pytest.raises(ValueError, match="shares of 2 vectors"):

@@ -7,7 +7,7 @@ from toy import CURVATURES, OPTIMA, own_models, own_on_quadratics, same, start_o
 
 from shoal import SpecError
 from shoal.methods.fedamp import FedAMP
-from shoal.parts.attention import attention, mixed_models, rows_of, squared_distances, squared_lengths
+from shoal.parts.attention import attention, mixed_models, model_vectors, squared_distances, squared_lengths
 
 MODELS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], np.float32)
 ALL = range(3)
@@ -17,7 +17,7 @@ ORIGIN = np.array([0.5, -1.0], np.float32)
 def shares(models, sigma, alpha):
     """xi of all models."""
     squares = np.array(squared_lengths(map(torch.from_numpy, models), ORIGIN))
-    distances = squared_distances(rows_of(map(torch.from_numpy, models)), ALL, squares, ORIGIN)
+    distances = squared_distances(model_vectors(map(torch.from_numpy, models)), ALL, squares, ORIGIN)
     return torch.from_numpy(attention(distances, ALL, sigma, alpha))
 
 
@@ -48,7 +48,9 @@ def test_distant_or_equal_models_stay_as_they_are():
     far = shares(1e4 * MODELS, sigma=1.0, alpha=0.5)
     assert torch.equal(far, torch.eye(3, dtype=torch.float64))
     equal = np.full((3, 2), 0.7, np.float32)
-    mixed = mixed_models(shares(equal, None, None).numpy(), rows_of(map(torch.from_numpy, equal)), ORIGIN)
+    mixed = mixed_models(
+        shares(equal, None, None).numpy(), model_vectors(map(torch.from_numpy, equal)), ORIGIN
+    )
     assert torch.stack(mixed).numpy() == pytest.approx(equal)
 
 

@@ -49,9 +49,9 @@ def weighted_sum(
 ) -> None:
     """acc[p] += weights[0]*rows[0, p], then += weights[1]*rows[1, p] and so on, for `first <= p < last`.
 
-    acc [P] float64, rows [n, P] float32, weights [n] float64; each row is contiguous. With `fresh`, acc counts
-    as 0, whatever it holds. The bits do not depend on how the rows are split over calls. Calls for disjoint
-    ranges of p may run in parallel threads.
+    acc [P] float64, rows [n, P] float32, weights [n] float64; each row is contiguous. With `fresh`, acc
+    counts as 0, whatever it holds. The bits do not depend on how the rows are split over calls. Calls for
+    disjoint ranges of p may run in parallel threads.
     """
     last = len(acc) if last is None else last
     _check_sum(acc, rows, weights, first, last)

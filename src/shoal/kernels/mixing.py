@@ -28,7 +28,7 @@ _TALL = 5  # mixtures whose sums stay in registers
 _dot, _outer, _outer_one = make_dot(2, 2), make_outer(_TALL), make_outer(1)
 
 
-class Rows(NamedTuple):
+class Vectors(NamedTuple):
     """Contiguous float32 vectors of the same width, wherever they lie."""
 
     addresses: np.ndarray  # [n] int64
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     held: Sequence[np.ndarray]  # which the addresses are of
 
     @classmethod
-    def of(cls, vectors: Sequence[np.ndarray]) -> Rows:
+    def of(cls, vectors: Sequence[np.ndarray]) -> Vectors:
         """Raises `ValueError` if one is of another kind."""
         width = len(vectors[0])
         for each in vectors:
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
                 raise ValueError(f"{each.dtype} {each.shape} among vectors of {width} float32")
         return cls(np.array([each.ctypes.data for each in vectors], np.int64), width, vectors)
 
-    def some(self, places: slice | Sequence[int]) -> Rows:
+    def some(self, places: slice | Sequence[int]) -> Vectors:
         """Those in some places."""
         return self._replace(addresses=self.addresses[places])
 
@@ -90,7 +90,7 @@ def _products(origin: np.ndarray, left: np.ndarray, right: np.ndarray, out: np.n
                                 out[i + r, j + k + b] += four[2 * b + r]
 
 
-def products_around(origin: np.ndarray, left: Rows, right: Rows) -> np.ndarray:
+def products_around(origin: np.ndarray, left: Vectors, right: Vectors) -> np.ndarray:
     """[left, right] float64: the inner products of the vectors' differences from the origin."""
     _check(origin, left, right)
     out = np.empty((len(left.addresses), len(right.addresses)))
@@ -127,7 +127,7 @@ def _mixtures(
 
 
 def mix_around(
-    origin: np.ndarray, shares: np.ndarray, vectors: Rows, out: Rows, first: int, last: int
+    origin: np.ndarray, shares: np.ndarray, vectors: Vectors, out: Vectors, first: int, last: int
 ) -> None:
     """out[i] = origin + sum_j shares[i, j] (vectors[j] - origin), in the columns `first` to `last`.
 
@@ -139,6 +139,6 @@ def mix_around(
     _mixtures(origin, shares.astype(np.float32), vectors.addresses, first, last, out.addresses)
 
 
-def _check(origin: np.ndarray, *rows: Rows) -> None:
+def _check(origin: np.ndarray, *rows: Vectors) -> None:
     if any(some.width != origin.size for some in rows):
         raise ValueError(f"vectors of {[some.width for some in rows]} around an origin of {origin.size}")

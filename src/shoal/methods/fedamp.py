@@ -47,7 +47,7 @@ from shoal.core.types import (
     Weights,
 )
 from shoal.methods.local import Nothing
-from shoal.parts.attention import attention, mixed_models, rows_of, squared_distances, squared_lengths
+from shoal.parts.attention import attention, mixed_models, model_vectors, squared_distances, squared_lengths
 from shoal.parts.pull import pulled
 from shoal.solver.sgd import Sgd
 from shoal.terms.proximal import Proximal
@@ -96,7 +96,7 @@ class FedAMP(Training):
         places = {client: place for place, client in enumerate(held)}
         own, origin = [places[client] for client in cohort.ids], initial.numpy()
         squares = np.array([state.squares.get(client, 0.0) for client in held])
-        models = rows_of(held.values())
+        models = model_vectors(held.values())
         xi = attention(squared_distances(models, own, squares, origin), own, self.sigma, self.alpha)
         mixed, layout = mixed_models(xi, models, origin), in_one_vector(state.initial).layout  # eq. 6
         return ModelMessage(PerClient([Weights(layout.tree(row.to(task.device)), {}) for row in mixed]))

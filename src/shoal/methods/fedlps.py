@@ -257,4 +257,4 @@ def _offset(model: Weights, sent: Any) -> Weights | None:
 
 def _divided(change: Tensor, held: Tensor) -> Tensor:
     """The mean over the holders; what nobody holds, nobody has moved."""
-    return change / held.masked_fill_(held == 0, 1.0)
+    return change / held.masked_fill(held == 0, 1.0)

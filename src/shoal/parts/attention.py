@@ -15,26 +15,26 @@ import torch
 from torch import Tensor
 
 from shoal.core.threads import cores, side_by_side
-from shoal.kernels.mixing import Rows, mix_around, products_around
+from shoal.kernels.mixing import Vectors, mix_around, products_around
 
 
-def rows_of(models: Iterable[Tensor]) -> Rows:
+def model_vectors(models: Iterable[Tensor]) -> Vectors:
     """Float32 vectors as the functions below take them."""
-    return Rows.of([model.numpy() for model in models])
+    return Vectors.of([model.numpy() for model in models])
 
 
 def squared_lengths(models: Iterable[Tensor], origin: np.ndarray) -> list[float]:
     """From the origin, to the bits of `squared_distances`: equal models are at a distance of exactly 0."""
 
     def square(model: Tensor) -> float:
-        alone = rows_of([model])
+        alone = model_vectors([model])
         return float(products_around(origin, alone, alone)[0, 0])
 
     return side_by_side(square, [*models])
 
 
 def squared_distances(
-    models: Rows, own: Sequence[int], squares: np.ndarray, origin: np.ndarray
+    models: Vectors, own: Sequence[int], squares: np.ndarray, origin: np.ndarray
 ) -> np.ndarray:
     """[own, n] float64: those of the models in the places `own` to all n, whose squared lengths are known."""
     some = models.some(own)
@@ -66,10 +66,10 @@ def attention(
     return xi
 
 
-def mixed_models(xi: np.ndarray, models: Rows, origin: np.ndarray) -> list[Tensor]:
+def mixed_models(xi: np.ndarray, models: Vectors, origin: np.ndarray) -> list[Tensor]:
     """`xi` [own, n] times the models: float32 vectors."""
     mixed = [torch.empty(len(origin)) for _ in xi]
-    out = rows_of(mixed)
+    out = model_vectors(mixed)
     side_by_side(
         lambda columns: mix_around(origin, xi, models, out, columns.start, columns.stop),
         _pieces(len(origin)),
