@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import HDBSCAN
 from toy import KEY, setup
 
 from shoal.aggregators.bucketing import Bucketing, buckets
@@ -46,14 +47,35 @@ def normal(n, width, name="rows"):
 
 def test_centered_clipping_by_hand():
     """From 0 with radius 1 the updates 1, 2 and 10 count 1 each; from there 1, 1 and 1 again."""
-    rows = torch.tensor([[1.0], [2.0], [10.0]])
-    once, counts = centred(rows, torch.zeros(1).double(), torch.ones(3).double(), 1.0, 1)
-    assert once.tolist() == pytest.approx([1.0])
+    rows = torch.tensor([[0.0], [1.0], [2.0], [10.0]])
+    products, weights = gram(rows), torch.ones(3).double()
+    once, counts = centred(products, weights, 1.0, 1)
+    assert (once @ rows.double()).tolist() == pytest.approx([1.0])
     assert counts.tolist() == pytest.approx([1 / 3, 1 / 6, 1 / 30])
-    twice, _ = centred(rows, torch.zeros(1).double(), torch.ones(3).double(), 1.0, 2)
-    assert twice.tolist() == pytest.approx([1 + (0 + 1 + 1) / 3])
-    free, _ = centred(rows, torch.zeros(1).double(), torch.ones(3).double(), 1e9, 1)
-    assert free.tolist() == pytest.approx([13 / 3])  # the mean
+    twice, _ = centred(products, weights, 1.0, 2)
+    assert (twice @ rows.double()).tolist() == pytest.approx([1 + (0 + 1 + 1) / 3])
+    free, _ = centred(products, weights, 1e9, 1)
+    assert (free @ rows.double()).tolist() == pytest.approx([13 / 3])  # the mean
+
+
+@pytest.mark.parametrize("radius", [None, 3.0])
+@pytest.mark.parametrize("far", [1.0, 1e8, 1e30])
+def test_centered_clipping_goes_where_its_definition_goes(radius, far):
+    """Step by step with the vectors themselves; one client is far away, and one sends what it sent before."""
+    rows = normal(6, 50).astype(np.float32)
+    rows[5] *= far
+    start = rows[2].astype(np.float64)
+    rule = CenteredClip(radius=radius, steps=4)
+    found, outcome = stepped(rule, rows, torch.from_numpy(start))
+    centre = start
+    for _ in range(4):
+        away = rows - centre
+        norms = np.linalg.norm(away, axis=1)
+        limit = np.median(norms) if radius is None else radius
+        factors = np.minimum(1, limit / np.maximum(norms, 1e-300)) / 6
+        centre = centre + factors @ away
+    np.testing.assert_allclose(found, centre, rtol=1e-9, atol=1e-9)
+    assert list(outcome.weights.values()) == pytest.approx(factors.tolist(), rel=1e-6)
 
 
 def test_centered_clipping_starts_where_the_last_step_went():
@@ -61,7 +83,7 @@ def test_centered_clipping_starts_where_the_last_step_went():
     first, outcome = stepped(rule, [[5.0], [5.0], [5.0]])
     assert first.tolist() == [1.0]
     second, _ = stepped(rule, [[5.0], [5.0], [5.0]], outcome.state)
-    assert second.tolist() == [2.0]
+    assert second.tolist() == pytest.approx([2.0], rel=1e-15)
 
 
 def test_buckets_hold_every_client_once():
@@ -88,8 +110,10 @@ def test_bucketing_averages_in_front_of_its_rule():
 
 def test_outlying_by_hand():
     """On a line at 0, 0 and 3 the mean is 1: squares 1, 1 and 4."""
-    found = outlying(torch.tensor([[0.0, 7.0], [0.0, 7.0], [3.0, 7.0]]))
-    assert found.tolist() == pytest.approx([1.0, 1.0, 4.0])
+    lines = [[[0.0, 7.0], [0.0, 7.0], [3.0, 7.0]], [[0.0, 0.0], [1.5, 1.0], [1.5, 1.0]]]
+    found = outlying(torch.stack([gram(torch.tensor(rows)) for rows in lines]))
+    assert found[0].tolist() == pytest.approx([1.0, 1.0, 4.0])
+    assert found[1].tolist() == pytest.approx([3.25 * share for share in (4 / 9, 1 / 9, 1 / 9)])
 
 
 def test_dnc_leaves_out_the_farthest():
@@ -133,6 +157,26 @@ def test_the_majority_is_a_cluster():
     noisy, _ = stepped(Flame(noise=0.5), rows)
     usual = float(rows.norm(dim=1).quantile(0.5))
     assert np.linalg.norm(noisy - step) == pytest.approx(0.5 * usual, rel=0.5)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 10, 11, 30])
+@pytest.mark.parametrize("places", [2, 5, 10**6])  # few: many are equally far apart
+def test_the_majority_is_that_of_hdbscan(n, places):
+    for trial in range(20):
+        draw = KEY.fold("hdbscan", n, places, trial).numpy()
+        rows = torch.from_numpy(draw.integers(1, 1 + places, size=(n, 3)) / places).float()
+        rows[draw.random(n) < 0.3] *= torch.tensor([1.0, -1.0, 1.0])
+        products = gram(rows)
+        norms = products.diagonal().sqrt()
+        apart = (1 - products / norms / norms[:, None]).clamp(min=0).fill_diagonal_(0)
+        clusters = HDBSCAN(
+            min_cluster_size=n // 2 + 1,
+            min_samples=1,
+            metric="precomputed",
+            allow_single_cluster=True,
+            copy=True,
+        )
+        assert majority(products).tolist() == (clusters.fit(apart.numpy()).labels_ == 0).tolist()
 
 
 def test_bulyan_by_hand():

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.types import Moment, Weights
+from shoal.kernels.products import mixtures
 
 
 def buckets(n: int, size: int, key: Key) -> Tensor:
@@ -38,6 +40,17 @@ def buckets(n: int, size: int, key: Key) -> Tensor:
         members = order[k * size : (k + 1) * size]
         held[k, members] = 1 / len(members)
     return held
+
+
+def averaged(rows: Tensor, held: Tensor) -> Tensor:
+    """[buckets, numbers]: the means of rows [n, numbers] in each bucket."""
+    if rows.device.type != "cpu" or rows.dtype != torch.float32:
+        return (held.to(rows.device) @ rows.double()).to(rows.dtype)
+    means, numbers = torch.empty(len(held), rows.shape[1]), rows.contiguous().numpy()
+    for mean, counts in zip(means, held.numpy(), strict=True):
+        members = np.flatnonzero(counts)
+        mixtures(counts[None, members], [numbers[i] for i in members], mean[None].numpy())
+    return means
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,7 @@ class Bucketing(MatrixRule):
         held = held[order]
         means = updates._replace(
             ids=tuple(updates.ids[int(row.nonzero()[0, 0])] for row in held),
-            rows=(held @ updates.rows.double()).to(updates.rows.dtype),
+            rows=averaged(updates.rows, held),
             weights=held @ updates.weights,
         )
         found = self.rule.decide(state, means)

@@ -18,22 +18,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, shortening
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, median, shortening
+from shoal.aggregators.mean import add_weighted
 from shoal.core.errors import SpecError
 from shoal.core.types import Weights
 
 
-def centred(
-    rows: Tensor, start: Tensor, weights: Tensor, radius: float | None, steps: int
-) -> tuple[Tensor, Tensor]:
-    """The centre [numbers] after so many steps from `start`, and [n] the factors of the last clipping."""
-    centre, shares, factors = start, weights / weights.sum(), torch.ones_like(weights)
+def centred(products: Tensor, weights: Tensor, radius: float | None, steps: int) -> tuple[Tensor, Tensor]:
+    """The centre after so many steps from the first of 1 + n vectors, and [n] the factors of the last
+    clipping, from inner products [1 + n, 1 + n] alone.
+
+    The centre is a sum of all vectors, and given by what each counts in it, [1 + n]. So a step costs nothing.
+    """
+    centre = torch.zeros(len(products), dtype=torch.float64)
+    centre[0], shares, factors = 1.0, weights / weights.sum(), torch.ones_like(weights)
     for _ in range(steps):
-        away = rows.double() - centre
-        norms = away.norm(dim=1)
-        factors = shortening(norms, float(norms.quantile(0.5)) if radius is None else radius)
-        centre = centre + (shares * factors) @ away
-    return centre, shares * factors
+        along = products @ centre
+        norms = (products.diagonal() - 2 * along + centre @ along)[1:].clamp(min=0).sqrt()
+        factors = shares * shortening(norms, median(norms) if radius is None else radius)
+        centre = centre * (1 - factors.sum())
+        centre[1:] += factors
+    return centre, factors
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,9 @@ class CenteredClip(MatrixRule):
 
     def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
         """See `MatrixRule`."""
-        start = torch.zeros(updates.rows.shape[1], dtype=torch.float64) if state is None else state
-        centre, counts = centred(updates.rows, start, updates.weights, self.radius, self.steps)
-        return Decision(centre, centre, counts)
+        rows = updates.rows
+        start = rows.new_zeros(rows.shape[1]) if state is None else state.to(rows)
+        centre, counts = centred(gram([start, *rows]), updates.weights, self.radius, self.steps)
+        step = float(centre[0]) * start.double()
+        add_weighted(step, rows, centre[1:].numpy())
+        return Decision(step.to(rows.dtype), step, counts)

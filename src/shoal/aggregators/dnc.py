@@ -16,25 +16,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Outcome, check_amount, count_of
-from shoal.aggregators.matrix import NO_STEP, Decision, MatrixRule, UpdateMatrix, gram, weighted
+from shoal.aggregators.matrix import NO_STEP, Decision, MatrixRule, UpdateMatrix, weighted
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
+from shoal.core.threads import side_by_side
 from shoal.core.types import Moment
+from shoal.kernels.products import products
 
 FIRST = Key.from_seed(0).fold("dnc")
 
 
-def outlying(rows: Tensor) -> Tensor:
-    """[n] float64: squared projections of rows [n, numbers] on their first principal direction."""
-    products = gram(rows)
-    centred = products - products.mean(0) - products.mean(1)[:, None] + products.mean()
+def outlying(inner: Tensor) -> Tensor:
+    """[tries, n] float64: squared projections of n vectors on their first principal direction, in each of
+    several tries, from their inner products [tries, n, n]."""
+    means = inner.mean(1, keepdim=True)
+    centred = inner - means - means.mT + means.mean(2, keepdim=True)
     values, vectors = torch.linalg.eigh(centred)
-    found: Tensor = values[-1].clamp(min=0) * vectors[:, -1].square()
+    found: Tensor = values[:, -1:].clamp(min=0) * vectors[:, :, -1].square()
     return found
 
 
@@ -69,12 +73,17 @@ class DnC(MatrixRule):
         return self._decided(state, came, moment.key.fold("dnc")).outcome(came)
 
     def _decided(self, state: Any, updates: UpdateMatrix, key: Key) -> Decision:
-        n, numbers = updates.rows.shape
+        n, width = len(updates.ids), min(self.width, updates.rows.shape[1])
         drop = min(int(self.keep * count_of(self.f, n)), n - 1)
+        numbers = list(updates.rows.float().cpu().numpy())
+
+        def tried(key: Key) -> np.ndarray:
+            drawn = np.sort(key.numpy().choice(numbers[0].size, width, replace=False))
+            return products([row[drawn] for row in numbers])
+
+        tries = side_by_side(tried, [key.fold(trial) for trial in range(self.tries)])
+        scores = outlying(torch.from_numpy(np.stack(tries)))
         good = torch.ones(n, dtype=torch.bool)
-        for trial in range(self.tries):
-            drawn = key.fold(trial).numpy().choice(numbers, min(self.width, numbers), replace=False)
-            scores = outlying(updates.rows[:, torch.from_numpy(drawn).sort().values])
-            good[scores.sort(descending=True, stable=True).indices[:drop]] = False
+        good[scores.sort(descending=True, stable=True).indices[:, :drop]] = False
         kept = good.double() if bool(good.any()) else torch.ones(n, dtype=torch.float64)
         return weighted(state, updates, kept / kept.sum())

@@ -88,7 +88,7 @@ class FLTrust(Aggregator):
         came = acc.add(SERVER, acc.model, own, 1.0).arrived()._replace(counters=acc.counters)
         products = gram(came.rows)
         trust = trusted(products)
-        made = weighted(state, came, trust * levelled(products))
+        made = weighted(state, came, trust * levelled(products), products)
         assert made.pulls is not None
         metrics = {"step_shares": by_client(came.ids[1:], made.pulls[1:])}
         return Outcome(state, came.step(made.step), by_client(came.ids[1:], trust[1:]), metrics)

@@ -27,6 +27,7 @@ from shoal.aggregators.matrix import (
     MatrixRule,
     UpdateMatrix,
     gram,
+    median,
     shortening,
     squared_distances,
     weighted,
@@ -71,7 +72,7 @@ class GeometricMedian(MatrixRule):
         products = gram(updates.rows)
         norms = products.diagonal().sqrt()
         # how far away a point is makes no difference to the median, but takes digits from all others
-        factors = shortening(norms, FAR * float(norms.quantile(0.5)))
+        factors = shortening(norms, FAR * median(norms))
         squares = squared_distances(products * factors[:, None] * factors[None, :])
         shares = factors * weiszfeld(squares, updates.weights, self.iterations, self.smoothing)
-        return weighted(state, updates, shares)
+        return weighted(state, updates, shares, products)

@@ -75,9 +75,9 @@ class Krum(MatrixRule):
     def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
         """See `MatrixRule`."""
         n = len(updates.ids)
-        squares = squared_distances(gram(updates.rows))
-        chosen = krum_chosen(squares, bearable(count_of(self.f, n), n), 1)
-        return weighted(state, updates, chosen)
+        products = gram(updates.rows)
+        chosen = krum_chosen(squared_distances(products), bearable(count_of(self.f, n), n), 1)
+        return weighted(state, updates, chosen, products)
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,7 @@ class MultiKrum(MatrixRule):
         """See `MatrixRule`."""
         n = len(updates.ids)
         attackers = bearable(count_of(self.f, n), n)
-        squares = squared_distances(gram(updates.rows))
-        chosen = krum_chosen(squares, attackers, n - attackers if self.m is None else self.m)
-        return weighted(state, updates, chosen)
+        products = gram(updates.rows)
+        count = n - attackers if self.m is None else self.m
+        chosen = krum_chosen(squared_distances(products), attackers, count)
+        return weighted(state, updates, chosen, products)

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, shortening, weighted
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, gram, median, shortening, weighted
 from shoal.core.errors import SpecError
 
 
@@ -26,7 +26,7 @@ def clipped_shares(norms: Tensor, weights: Tensor, clip: float | None) -> Tensor
 
     Without a number it is the median of the norms.
     """
-    limit = float(norms.quantile(0.5)) if clip is None else clip
+    limit = median(norms) if clip is None else clip
     return weights / weights.sum() * shortening(norms, limit)
 
 
@@ -42,6 +42,6 @@ class ClippedMean(MatrixRule):
 
     def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
         """See `MatrixRule`."""
-        norms = gram(updates.rows).diagonal().sqrt()
-        shares = clipped_shares(norms, updates.weights, self.clip)
-        return weighted(state, updates, shares)
+        products = gram(updates.rows)
+        shares = clipped_shares(products.diagonal().sqrt(), updates.weights, self.clip)
+        return weighted(state, updates, shares, products)

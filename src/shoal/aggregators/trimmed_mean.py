@@ -18,21 +18,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import check_amount, count_of
-from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix
+from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, in_pieces
 from shoal.core.errors import SpecError
 
 
 def trimmed(rows: Tensor, trim: int) -> tuple[Tensor, Tensor]:
     """The mean of each column without its `trim` smallest and largest numbers; and in what share of the
     columns each row was kept. Rows that are equal to the last one kept share its place."""
-    from shoal.kernels import trimming  # few runs need it
+    from shoal.kernels.trimming import trim_between  # few runs need it
 
-    means, kept = trimming.trimmed(rows.float().cpu().contiguous().numpy(), trim)
-    return torch.from_numpy(means).to(rows.device), torch.from_numpy(kept)
+    numbers = rows.float().cpu().contiguous().numpy()
+    means = np.empty(numbers.shape[1])
+    kept = sum(in_pieces(lambda first, last: trim_between(numbers, trim, means, first, last), means.size))
+    return torch.from_numpy(means).to(rows.device), torch.from_numpy(kept / means.size)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ the bits of a product depend neither on the machine nor on which other vectors a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ _LANES = 4
 _TILE = 3  # rows and columns: 9 sums and 6 vectors of AVX2's 16 registers
 _BLOCK = 256  # numbers of each vector that are gone through together
 _MIXED = 1024  # the same for mixtures
+_BYTES = 4  # of a float32
 
 _INDEX, _VECTOR = ir.IntType(64), ir.VectorType(ir.DoubleType(), _LANES)
 
@@ -140,6 +141,24 @@ def products(left: Vectors, right: Vectors | None = None) -> np.ndarray:
     return out
 
 
+def products_between(vectors: Vectors) -> Callable[[int, int], np.ndarray]:
+    """A function that gives the inner products of vectors with themselves, from a column to another one.
+
+    Calls may run in parallel threads. Where it is split, a sum has other last bits.
+    """
+    width = vectors.shape[-1] if isinstance(vectors, np.ndarray) else len(vectors[0])
+    rows = _addresses(vectors, width)
+
+    def between(first: int, last: int) -> np.ndarray:
+        if not 0 <= first <= last <= width or not len(vectors):
+            raise ValueError(f"no columns {first} to {last} of {len(vectors)} vectors of {width} numbers")
+        out, begins = np.empty((len(rows), len(rows))), rows + first * _BYTES
+        _products(begins, begins, last - first, True, out)
+        return out
+
+    return between
+
+
 @kernel(types.void(given(float64, 2), given(int64, 1), int64, float32[:, ::1]))
 def _mixtures(shares: np.ndarray, vectors: np.ndarray, width: int, out: np.ndarray) -> None:
     """See `mixtures`. Four vectors at a time: most of the time would else go into reading the sums."""
@@ -157,26 +176,30 @@ def _mixtures(shares: np.ndarray, vectors: np.ndarray, width: int, out: np.ndarr
             r3 = carray(_at(vectors[j + 3]), width)[first:last]
             for i in range(count):
                 s0, s1, s2, s3 = shares[i, j], shares[i, j + 1], shares[i, j + 2], shares[i, j + 3]
-                total = sums[i]
-                for p in range(last - first):
+                total = sums[i, : r0.size]
+                for p in range(total.size):
                     total[p] = (((total[p] + s0 * r0[p]) + s1 * r1[p]) + s2 * r2[p]) + s3 * r3[p]
         for j in range(whole, n):
             r0 = carray(_at(vectors[j]), width)[first:last]
             for i in range(count):
-                s0, total = shares[i, j], sums[i]
-                for p in range(last - first):
+                s0, total = shares[i, j], sums[i, : r0.size]
+                for p in range(total.size):
                     total[p] += s0 * r0[p]
         for i in range(count):
-            for p in range(last - first):
-                out[i, first + p] = sums[i, p]
+            total, mixed = sums[i], out[i, first:last]
+            for p in range(mixed.size):
+                mixed[p] = total[p]
 
 
-def mixtures(shares: np.ndarray, vectors: Vectors) -> np.ndarray:
-    """[m, width] float32: `shares` [m, n] float64 times n contiguous float32 vectors, summed in order."""
+def mixtures(shares: np.ndarray, vectors: Vectors, out: np.ndarray | None = None) -> np.ndarray:
+    """[m, width] float32: `shares` [m, n] float64 times n contiguous float32 vectors, summed in order; in
+    memory of its own unless `out` is given."""
     width = vectors.shape[-1] if isinstance(vectors, np.ndarray) else len(vectors[0])
     if shares.ndim != 2 or shares.shape[1] != len(vectors):
         raise ValueError(f"{shares.shape} shares of {len(vectors)} vectors")
-    out = np.empty((len(shares), width), np.float32)
+    out = np.empty((len(shares), width), np.float32) if out is None else out
+    if out.shape != (len(shares), width):
+        raise ValueError(f"{out.shape} numbers are no room for {len(shares)} mixtures of {width}")
     _mixtures(shares, _addresses(vectors, width), width, out)
     return out
 
@@ -187,5 +210,5 @@ def _addresses(vectors: Vectors, width: int) -> np.ndarray:
     for each in pieces:
         if each.dtype != np.float32 or not each.flags.c_contiguous or each.shape[together:] != (width,):
             raise ValueError(f"{each.dtype} {each.shape} among vectors of {width} float32")
-    first = np.array([each.ctypes.data for each in pieces], np.int64)
+    first = np.array([each.__array_interface__["data"][0] for each in pieces], np.int64)
     return first + pieces[0].strides[0] * np.arange(len(vectors)) if together else first

@@ -112,36 +112,54 @@ def _share(keys: np.ndarray, ordered: np.ndarray, trim: int, clear: np.ndarray, 
     return alike
 
 
-@kernel(types.void(given(float32, 2), int64, given(int64, 2), float64[::1], float64[::1]))
+@kernel(types.void(given(float32, 2), int64, given(int64, 2), int64, int64, float64[::1], float64[::1]))
 def _trimmed(
-    rows: np.ndarray, trim: int, comparisons: np.ndarray, means: np.ndarray, kept: np.ndarray
+    rows: np.ndarray,
+    trim: int,
+    comparisons: np.ndarray,
+    first: int,
+    last: int,
+    means: np.ndarray,
+    kept: np.ndarray,
 ) -> None:
-    """See `trimmed`."""
-    n, width = rows.shape
+    """See `trim_between`."""
+    n = len(rows)
     keys, ordered = np.zeros((n, _BLOCK), np.int32), np.zeros((n, _BLOCK), np.int32)
     counts, clear = np.zeros((n, _BLOCK), np.int32), np.empty(_BLOCK, np.int32)
     floats, alike = np.empty(_BLOCK, np.float32), 0
-    for first in range(0, width, _BLOCK):
-        count = min(_BLOCK, width - first)
-        _take(rows, first, count, keys, ordered)
+    for begin in range(first, last, _BLOCK):
+        count = min(_BLOCK, last - begin)
+        _take(rows, begin, count, keys, ordered)
         _sort(ordered, comparisons)
-        _average(ordered, trim, means[first : first + count], floats)
+        _average(ordered, trim, means[begin : begin + count], floats)
         _count(keys, ordered, trim, clear[:count], counts)
         alike += _share(keys, ordered, trim, clear[:count], kept)
     for i in range(n):
         total = 0
         for p in range(_BLOCK):
             total += counts[i, p]
-        kept[i] = (kept[i] + total / (n - 2 * trim) + alike / n) / width
+        kept[i] += total / (n - 2 * trim) + alike / n
+
+
+def trim_between(rows: np.ndarray, trim: int, means: np.ndarray, first: int, last: int) -> np.ndarray:
+    """What `trimmed` does with the columns from `first` to `last`: their means go into `means` [columns].
+
+    Returns in how many of them [n] each row was kept. Calls for different columns may run in parallel threads.
+    """
+    n, width = rows.shape
+    if not 0 <= 2 * trim < n:
+        raise ValueError(f"{trim} of {n} numbers cannot be dropped on each side")
+    if means.size != width or not 0 <= first <= last <= width:
+        raise ValueError(f"{means.size} means of columns {first} to {last} of {width}")
+    kept = np.zeros(n)
+    _trimmed(rows, trim, network(n), first, last, means, kept)
+    return kept
 
 
 def trimmed(rows: np.ndarray, trim: int) -> tuple[np.ndarray, np.ndarray]:
     """Means [columns] float64 of rows [n, columns] float32 without the `trim` smallest and largest numbers of
     each column; and in what share [n] of the columns each row was kept. Rows that are equal to the first or
     the last one kept share its place."""
-    n, width = rows.shape
-    if not 0 <= 2 * trim < n:
-        raise ValueError(f"{trim} of {n} numbers cannot be dropped on each side")
-    means, kept = np.empty(width), np.zeros(n)
-    _trimmed(rows, trim, network(n), means, kept)
-    return means, kept
+    means = np.empty(rows.shape[1])
+    kept = trim_between(rows, trim, means, 0, means.size)
+    return means, kept / means.size
