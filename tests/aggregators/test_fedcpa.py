@@ -18,15 +18,16 @@ def test_the_most_and_the_least_important():
 
 
 def test_likeness_by_hand():
-    one, two = (
+    models = [
         critical(np.array(values, np.float64), 0.375)
-        for values in ([9, 8, 7, 4, 4, 3, 2, 1], [9, 8, 4, 7, 4, 3, 2, 1])
-    )
+        for values in ([9, 8, 7, 4, 4, 3, 2, 1], [9, 8, 4, 7, 4, 3, 2, 1], [1, 2, 3, 4, 4, 7, 8, 9])
+    ]
+    near, same, far = likeness(models, [(0, 1), (0, 0), (0, 2)])
     # tops {0, 1, 2} and {0, 1, 3}: two of four in common, perfectly correlated; bottoms equal
-    assert likeness(one, two) == pytest.approx(np.mean([1 + 2 / 4, 1 + 1]))
-    assert likeness(one, one) == pytest.approx(2.0)
-    far = critical(np.array([1, 2, 3, 4, 4, 7, 8, 9], np.float64), 0.375)
-    assert likeness(one, far) == pytest.approx(0.5)  # nothing in common: correlation 0 counts 0.5
+    assert near == pytest.approx(np.mean([1 + 2 / 4, 1 + 1]))
+    assert same == pytest.approx(2.0)
+    assert far == pytest.approx(0.5)  # nothing in common: correlation 0 counts 0.5
+    assert likeness(models[:1], []).tolist() == []
 
 
 def test_normality_by_hand():

@@ -108,6 +108,16 @@ def test_bucketing_averages_in_front_of_its_rule():
         Bucketing(rule=Krum(f=2), size=2).check_cohort(12)
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_the_order_of_the_cohort_decides_nothing(name):
+    rule, given = RULES[name], matrix(normal(11, 40, "cohort"))
+    order = [7, 2, 10, 0, 5, 9, 1, 8, 3, 6, 4]
+    other = given._replace(ids=tuple(order), rows=given.rows[order])
+    one, two = (rule.finish(None, rule.init(given.model), updates, MOMENT) for updates in (given, other))
+    torch.testing.assert_close(two.step.params["w"], one.step.params["w"])
+    assert two.weights == pytest.approx(one.weights)
+
+
 def test_outlying_by_hand():
     """On a line at 0, 0 and 3 the mean is 1: squares 1, 1 and 4."""
     lines = [[[0.0, 7.0], [0.0, 7.0], [3.0, 7.0]], [[0.0, 0.0], [1.5, 1.0], [1.5, 1.0]]]

@@ -43,23 +43,24 @@ def test_importance_is_that_of_the_ranges():
     assert found.tolist() == [*expected[3:10], *expected[40:46]]
 
 
-def choice(places, values):
-    return np.array(places, np.int64), np.array(values, np.float64)
-
-
 def test_what_two_choices_have_in_common():
     draw = np.random.default_rng(3)
-    places = [np.sort(draw.choice(300, 100, replace=False)) for _ in range(2)]
-    values = draw.random((2, 100))
-    both, here, there = np.intersect1d(*places, return_indices=True)
-    common, correlation = compared(places[0], values[0], places[1], values[1])
-    assert common == len(both)
-    assert correlation == pytest.approx(np.corrcoef(values[0][here], values[1][there])[0, 1])
+    places = np.stack([np.sort(draw.choice(300, 100, replace=False)) for _ in range(3)])
+    values, pairs = draw.random((3, 100)), np.array([[0, 1], [2, 1], [1, 1]])
+    for (i, j), (common, correlation) in zip(pairs, compared(places, values, pairs), strict=True):
+        both, here, there = np.intersect1d(places[i], places[j], return_indices=True)
+        assert common == len(both)
+        assert correlation == pytest.approx(np.corrcoef(values[i][here], values[j][there])[0, 1])
 
 
 def test_no_correlation_without_two_that_differ():
-    one = choice([1, 4, 9], [2.0, 2.0, 3.0])
-    assert compared(*one, *choice([0, 4, 8], [1.0, 2.0, 3.0])) == (1, 0)
-    assert compared(*one, *choice([1, 4, 8], [1.0, 2.0, 3.0])) == (2, 0)  # the same number twice
-    assert compared(*one, *choice([0, 2, 3], [1.0, 2.0, 3.0])) == (0, 0)
-    assert compared(*one, *choice([1, 4, 9], [1.0, 1.0, 0.0])) == (3, -1)
+    places = np.array([[1, 4, 9], [0, 4, 8], [1, 4, 8], [0, 2, 3], [1, 4, 9]])
+    values = np.array([[2.0, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 1, 0]])
+    found = compared(places, values, np.array([[0, 1], [0, 2], [0, 3], [0, 4]]))
+    assert found.tolist() == [[1, 0], [2, 0], [0, 0], [3, -1]]  # second: the same number twice
+
+
+@pytest.mark.parametrize("pair", [[0, 2], [-1, 0]])
+def test_choices_that_do_not_exist_cannot_be_compared(pair):
+    with pytest.raises(ValueError, match="pairs of 2 choices"):
+        compared(np.zeros((2, 1), np.int64), np.zeros((2, 1)), np.array([pair]))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.kernels.products import mixtures, products
+from shoal.kernels.products import mixtures, products, products_between
 
 
 def rows(n, width, seed=0):
@@ -64,10 +64,25 @@ def test_other_vectors_are_refused(wrong):
         products(wrong)
 
 
+def test_parts_of_products_add_up():
+    given = rows(5, 700)
+    between = products_between(given)
+    assert np.array_equal(between(0, 700), products(given))
+    assert np.array_equal(between(256, 601), products(np.ascontiguousarray(given[:, 256:601])))
+    assert between(0, 300) + between(300, 700) == pytest.approx(products(given), rel=1e-12, abs=1e-12)
+    with pytest.raises(ValueError, match="no columns 0 to 701"):
+        between(0, 701)
+
+
 @pytest.mark.parametrize("width", [1, 1023, 1025])
 @pytest.mark.parametrize("n", [1, 3, 4, 6])
 def test_mixtures(n, width):
     given, shares = rows(n, width), rows(2, n, 1).astype(np.float64)
     assert mixtures(shares, [*given]) == pytest.approx(shares @ given.astype(np.float64), rel=1e-6, abs=1e-6)
+    room = np.empty((2, width), np.float32)
+    assert mixtures(shares, given, room) is room
+    assert np.array_equal(room, mixtures(shares, given))
+    with pytest.raises(ValueError, match="no room for 2 mixtures"):
+        mixtures(shares, given, room[:1])
     with pytest.raises(ValueError, match="shares of"):
         mixtures(shares[:, 1:], given)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.kernels.trimming import network, trimmed
+from shoal.kernels.trimming import network, trim_between, trimmed
 
 
 def plain(rows, trim):
@@ -51,6 +51,19 @@ def test_infinities_are_numbers_and_what_is_none_is_the_largest():
     assert means[:2].tolist() == [2.5, np.inf]
     assert np.isnan(means[2])  # 5 and the second that is no number are dropped
     assert trimmed(given[[0, 1, 2]], 1)[0].tolist() == [2.0, 4.0, 7.0]
+
+
+@pytest.mark.parametrize("kinds", [(), (0.0, 1.0)])
+def test_parts_of_the_columns_add_up(kinds):
+    given = rows(7, 300, kinds)
+    means, (expected, shares) = np.empty(300), trimmed(given, 2)
+    kept = sum(
+        trim_between(given, 2, means, first, last) for first, last in ((0, 130), (130, 131), (131, 300))
+    )
+    assert np.array_equal(means, expected)
+    assert kept / 300 == pytest.approx(shares, rel=1e-12)
+    with pytest.raises(ValueError, match="columns 0 to 301 of 300"):
+        trim_between(given, 2, means, 0, 301)
 
 
 def test_who_cannot_be_dropped():

@@ -78,7 +78,7 @@ class Bucketing(MatrixRule):
         return self.rule.init(model)
 
     def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
-        """See `MatrixRule`. Clients are put into buckets in the order of their ids."""
+        """See `MatrixRule`. Without a key, every client has a bucket of its own."""
         return self._decided(state, updates, torch.eye(len(updates.ids), dtype=torch.float64))
 
     def finish(self, task: Task, state: Any, acc: UpdateMatrix, moment: Moment) -> Outcome:
@@ -87,14 +87,15 @@ class Bucketing(MatrixRule):
         if not came.ids:
             return Outcome(state, NO_STEP)
         held = buckets(len(came.ids), self.size, moment.key.fold("buckets"))
-        return self._decided(state, came, held).outcome(came)
+        ranks = np.argsort(np.argsort(came.ids))  # clients are shuffled in the order of their ids
+        return self._decided(state, came, held[:, ranks]).outcome(came)
 
     def _decided(self, state: Any, updates: UpdateMatrix, held: Tensor) -> Decision:
         assert isinstance(self.rule, MatrixRule)
-        order = sorted(range(len(held)), key=lambda k: int(held[k].nonzero()[0, 0]))
-        held = held[order]
+        smallest = [min(updates.ids[i] for i in np.flatnonzero(row)) for row in held]
+        held = held[np.argsort(smallest)]
         means = updates._replace(
-            ids=tuple(updates.ids[int(row.nonzero()[0, 0])] for row in held),
+            ids=tuple(sorted(smallest)),
             rows=averaged(updates.rows, held),
             weights=held @ updates.weights,
         )

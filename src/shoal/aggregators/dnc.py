@@ -13,6 +13,7 @@ Departures: f may be a share of the cohort. If every client was left out by some
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.threads import side_by_side
 from shoal.core.types import Moment
+from shoal.kernels.columns import take
 from shoal.kernels.products import products
 
 FIRST = Key.from_seed(0).fold("dnc")
@@ -75,15 +77,21 @@ class DnC(MatrixRule):
     def _decided(self, state: Any, updates: UpdateMatrix, key: Key) -> Decision:
         n, width = len(updates.ids), min(self.width, updates.rows.shape[1])
         drop = min(int(self.keep * count_of(self.f, n)), n - 1)
-        numbers = list(updates.rows.float().cpu().numpy())
-
-        def tried(key: Key) -> np.ndarray:
-            drawn = np.sort(key.numpy().choice(numbers[0].size, width, replace=False))
-            return products([row[drawn] for row in numbers])
-
-        tries = side_by_side(tried, [key.fold(trial) for trial in range(self.tries)])
-        scores = outlying(torch.from_numpy(np.stack(tries)))
+        scores = outlying(_products(updates.rows, width, [key.fold(trial) for trial in range(self.tries)]))
         good = torch.ones(n, dtype=torch.bool)
         good[scores.sort(descending=True, stable=True).indices[:, :drop]] = False
         kept = good.double() if bool(good.any()) else torch.ones(n, dtype=torch.float64)
         return weighted(state, updates, kept / kept.sum())
+
+
+def _products(rows: Tensor, width: int, keys: Sequence[Key]) -> Tensor:
+    """[tries, n, n] float64: the inner products of rows, in `width` columns that each key draws."""
+    numbers = rows.float().cpu().contiguous().numpy()
+
+    def drawn(key: Key) -> np.ndarray:
+        return np.sort(key.numpy().choice(numbers.shape[1], width, replace=False))
+
+    places = np.stack(side_by_side(drawn, keys))
+    taken = np.empty((len(numbers), len(keys), width), np.float32)
+    side_by_side(lambda i: take(numbers[i], places, taken[i]), range(len(numbers)))
+    return torch.from_numpy(np.stack(side_by_side(lambda t: products([*taken[:, t]]), range(len(keys)))))

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
@@ -33,6 +34,8 @@ from shoal.core.threads import side_by_side
 from shoal.core.types import Weights
 from shoal.kernels.critical import compared, extremes, importance
 from shoal.parts.factors import is_matrix
+
+PARTS = 4  # of the pairs of models, which threads compare
 
 
 class Critical(NamedTuple):
@@ -49,13 +52,17 @@ def critical(importance: np.ndarray, share: float) -> tuple[Critical, Critical]:
     return Critical(most, values[most].astype(np.float64)), Critical(least, values[least].astype(np.float64))
 
 
-def likeness(one: Sequence[Critical], two: Sequence[Critical]) -> float:
-    """In [0, 2]: how far two models agree on what is important and what is not, and on how much."""
-    found = 0.0
-    for a, b in zip(one, two, strict=True):
-        common, correlation = compared(a.places, a.values, b.places, b.values)
-        found += common / (len(a.places) + len(b.places) - common) + (correlation + 1) / 2
-    return found / len(one)
+def likeness(models: Sequence[Sequence[Critical]], pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+    """[pairs] in [0, 2]: how far two models agree on what is important and what is not, and on how much."""
+    places = np.array([[one.places for one in model] for model in models])  # [models, 2, k]
+    values = np.array([[one.values for one in model] for model in models])
+    kinds, length = places.shape[1:]
+    chosen = kinds * np.array(pairs, np.int64).reshape(-1, 1, 2) + np.arange(kinds)[:, None]
+    alike = partial(compared, places.reshape(-1, length), values.reshape(-1, length))
+    found = np.concatenate(side_by_side(alike, np.array_split(chosen.reshape(-1, 2), PARTS)))
+    common, correlation = found.T.reshape(2, -1, kinds)
+    found = (common / (2 * length - common) + (correlation + 1) / 2).mean(1)
+    return found
 
 
 def normality(scores: Tensor) -> Tensor:
@@ -97,14 +104,16 @@ class CriticalParameters(MatrixRule):
         moved = rows.mean(0) if before is None else now - before
         reached = now + moved if before is None else now
         changed = (moved * reached).abs().numpy()
-        whole = critical(np.concatenate([changed[first:last] for first, last in ranges]), self.share)
-        clients = side_by_side(lambda row: critical(_importance(row, now, ranges), self.share), list(rows))
-        between, pairs = np.eye(len(clients)), list(combinations(range(len(clients)), 2))
-        alike = side_by_side(lambda pair: likeness(clients[pair[0]], clients[pair[1]]), pairs)
-        for (i, j), found in zip(pairs, alike, strict=True):
-            between[i, j] = between[j, i] = found
-        apart = np.array([likeness(one, whole) for one in clients])
-        weights = normality(torch.from_numpy(between.mean(1) + apart))
+        whole = np.concatenate([changed[first:last] for first, last in ranges])
+
+        def chosen(row: Tensor | None) -> tuple[Critical, Critical]:
+            return critical(whole if row is None else _importance(row, now, ranges), self.share)
+
+        models, n = side_by_side(chosen, [*rows, None]), len(rows)
+        pairs, alike = list(combinations(range(n + 1), 2)), np.eye(n + 1)
+        for (i, j), found in zip(pairs, likeness(models, pairs), strict=True):
+            alike[i, j] = alike[j, i] = found
+        weights = normality(torch.from_numpy(alike[:n, :n].mean(1) + alike[:n, n]))
         shares = weights / (weights > 0).sum()
         return weighted(CriticalState(updates.model), updates, shares)
 

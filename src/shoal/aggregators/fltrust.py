@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from shoal.aggregators.aggregator import Aggregator, Outcome, by_client
+from shoal.aggregators.aggregator import Aggregator, Outcome
 from shoal.aggregators.matrix import NO_STEP, UpdateMatrix, gram, weighted
 from shoal.core.data import schedule
 from shoal.core.errors import SpecError
@@ -33,8 +33,6 @@ from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.types import Cohort, Context, Moment, PerClient, Weights
 from shoal.solver.sgd import Sgd
-
-SERVER = -1  # its place among the clients whose updates are compared
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class FLTrust(Aggregator):
 
     def begin(self, state: Any, model: Weights, cohort: Cohort) -> UpdateMatrix:
         """See `Aggregator`."""
-        return UpdateMatrix.empty(model, Cohort((SERVER, *cohort.ids), {}, cohort.population))
+        return UpdateMatrix.empty(model, Cohort(cohort.ids, {}, cohort.population))
 
     def fold(
         self, acc: UpdateMatrix, client: int, sent: Weights, update: Weights, weight: float
@@ -84,14 +82,12 @@ class FLTrust(Aggregator):
         """See `Aggregator`."""
         if acc.nobody_came:
             return Outcome(state, NO_STEP)
-        own = self._own_update(task, acc.model, moment)
-        came = acc.add(SERVER, acc.model, own, 1.0).arrived()._replace(counters=acc.counters)
-        products = gram(came.rows)
+        came = acc.arrived()
+        own = came.row(came.model, self._own_update(task, came.model, moment)).to(came.rows)
+        products = gram([own, *came.rows])
         trust = trusted(products)
-        made = weighted(state, came, trust * levelled(products), products)
-        assert made.pulls is not None
-        metrics = {"step_shares": by_client(came.ids[1:], made.pulls[1:])}
-        return Outcome(state, came.step(made.step), by_client(came.ids[1:], trust[1:]), metrics)
+        made = weighted(state, came, trust * levelled(products), products[1:, 1:])
+        return made._replace(weights=trust).outcome(came)
 
     def _own_update(self, task: Task, model: Weights, moment: Moment) -> Weights:
         """What the server's own training changes."""
@@ -104,17 +100,16 @@ class FLTrust(Aggregator):
 
 
 def trusted(products: Tensor) -> Tensor:
-    """[n] float64: TS_i / sum TS from inner products, or all 0; the first is the server's, and counts 0."""
+    """[n] float64: TS_i / sum TS, or all 0; from inner products [1 + n, 1 + n], the server's update first."""
     lengths = _lengths(products)
-    trust = (products[0] / (lengths[0] * lengths)).clamp(min=0)
-    trust[0] = 0.0
+    trust = (products[0] / (lengths[0] * lengths))[1:].clamp(min=0)
     total = float(trust.sum())
     return trust / total if total else trust
 
 
 def levelled(products: Tensor) -> Tensor:
     """[n] float64: the factors that make all updates as long as the server's."""
-    return products[0, 0].sqrt() / _lengths(products)
+    return products[0, 0].sqrt() / _lengths(products)[1:]
 
 
 def _lengths(products: Tensor) -> Tensor:

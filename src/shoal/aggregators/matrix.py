@@ -1,7 +1,7 @@
 """Aggregators that must see all updates of a round at once.
 
-The updates lie side by side as rows of one matrix, in the order of the clients' ids, so that neither the
-order of replies nor the engine decides between clients that are equally good.
+The updates lie side by side as rows of one matrix, in the order of the cohort, so that neither the order of
+replies nor the engine decides between clients that are equally good.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class UpdateMatrix(NamedTuple):
     """The updates of a round as rows: parameters, then floating buffers, each flat, side by side."""
 
     model: Weights  # that the server holds
-    ids: tuple[int, ...]  # ascending
+    ids: tuple[int, ...]  # in the order of the cohort
     rows: Tensor  # [clients, numbers] float32: how far each client's result lies from the model
     weights: Tensor  # [clients] float64: of the replies; NaN where none came
     counters: Mapping[str, Tensor]  # integer buffers: the largest so far
@@ -49,36 +49,44 @@ class UpdateMatrix(NamedTuple):
         width = sum(value.numel() for value in floats.values())
         rows = torch.empty(len(cohort.ids), width, dtype=first.dtype, device=first.device)
         weights = torch.full((len(cohort.ids),), torch.nan, dtype=torch.float64)
-        return cls(model, tuple(sorted(cohort.ids)), rows, weights, {}, cohort.draws)
+        return cls(model, cohort.ids, rows, weights, {}, cohort.draws)
 
     def add(self, client: int, sent: Weights, update: Weights, weight: float) -> UpdateMatrix:
         """With one more update. Its row is written in place: the matrix belongs to the fold alone."""
         place = self.ids.index(client)
-        whole = vectors(self.model.params, sent.params, update.params)
-        if whole is not None and not self.model.buffers:
-            self.rows[place] = offset(*whole)
-        else:
-            there, change = floating(sent), floating(update)
-            pieces = [
-                offset(value, there[name], change[name]).reshape(-1)
-                for name, value in floating(self.model).items()
-            ]
-            self.rows[place] = torch.cat(pieces)
+        self.rows[place] = self.row(sent, update)
         self.weights[place] = weight * self.draws.get(client, 1)
         return self._replace(counters=reached(self.counters, sent, update))
+
+    def row(self, sent: Weights, update: Weights) -> Tensor:
+        """[numbers]: an update as the rows are."""
+        whole = vectors(self.model.params, sent.params, update.params)
+        if whole is not None and not self.model.buffers:
+            return offset(*whole)
+        there, change = floating(sent), floating(update)
+        pieces = [
+            offset(value, there[name], change[name]).reshape(-1)
+            for name, value in floating(self.model).items()
+        ]
+        return torch.cat(pieces)
 
     def add_rows(
         self, clients: tuple[int, ...], sent: Weights | PerClient, update: Weights, weights: Tensor
     ) -> UpdateMatrix | None:
-        """With the stacked updates of several clients, in one pass; None where each has to be looked at."""
+        """With the stacked updates of several clients, in one pass; None where each has to be looked at.
+
+        Those of the whole cohort are the matrix as they are: a copy would take as long as their sum.
+        """
         whole = vectors(self.model.params, update.params)
         if whole is None or sent is not self.model or self.model.buffers:
             return None
         places = [self.ids.index(client) for client in clients]
-        for place, row in zip(places, whole[1], strict=True):
-            self.rows[place].copy_(row)  # three times as fast as `index_copy_`
         often = torch.tensor([self.draws.get(client, 1) for client in clients])
         self.weights[places] = weights.double() * often
+        if clients == self.ids:
+            return self._replace(rows=whole[1].to(self.rows))
+        for place, row in zip(places, whole[1], strict=True):
+            self.rows[place].copy_(row)  # three times as fast as `index_copy_`
         return self
 
     @property
@@ -219,19 +227,20 @@ def weighted(
 
     Their inner products, where a rule knows them, save a pass over the updates for the clients' shares.
     """
-    step = updates.no_step()
+    step, rows = updates.no_step(), updates.rows
     if products is None:
-        pulls, length = add_part(step, updates.rows, coefficients, 0, len(step))
+        parts = in_pieces(lambda first, last: add_part(step, rows, coefficients, first, last), len(step))
+        pulls, length = torch.stack([part for part, _ in parts]).sum(0), sum(part for _, part in parts)
     else:
-        add_weighted(step, updates.rows, coefficients.numpy())
+        add_weighted(step, rows, coefficients.numpy())
         pulls = coefficients * (products @ coefficients)
         length = float(pulls.sum())
     return Decision(state, step, coefficients, pulls / length if length else torch.zeros_like(pulls))
 
 
 def in_pieces(work: Callable[[int, int], Result], width: int) -> list[Result]:
-    """`work(first, last)` for pieces of `width` columns, in threads. The pieces are the same for any number of
-    threads, and so are sums over what they give, in order."""
+    """`work(first, last)` for pieces of `width` columns, in threads. The pieces depend on the width alone, so
+    that sums over what they give, in order, have the same bits for any number of threads."""
     firsts = range(0, max(width, 1), PIECE)
     return side_by_side(lambda first: work(first, min(first + PIECE, width)), firsts)
 

@@ -16,7 +16,7 @@ MODULES = (
         *("conv_outputs", "progress"),
     ),
     (
-        *("conv_training", "logistic", "packing", "trimming", "critical", "products"),
+        *("conv_training", "logistic", "packing", "trimming", "critical", "products", "columns"),
         *("formats", "label_balance", "sketch", "quantile", "runs", "mixing", "mutation"),
     ),
 )

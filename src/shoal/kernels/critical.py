@@ -112,16 +112,11 @@ def extremes(values: np.ndarray, count: int) -> np.ndarray:
     return places
 
 
-_CHOICE = (given(int64, 1), given(float64, 1))  # places, ascending, and the numbers there
-_PAIR = types.Tuple((float64, float64))  # type: ignore[no-untyped-call]
-
-
-@kernel(_PAIR(*_CHOICE, *_CHOICE))
-def compared(
+@inner
+def _compared(
     places: np.ndarray, values: np.ndarray, other_places: np.ndarray, other_values: np.ndarray
 ) -> tuple[float, float]:
-    """How many places two choices have in common; and Pearson's correlation of the numbers there, or 0 where
-    there is none."""
+    """See `compared`, for one pair."""
     most = min(places.size, other_places.size) + 1
     x, y = np.empty(most), np.empty(most)
     common, i, j = 0, 0, 0
@@ -144,3 +139,29 @@ def compared(
         xx, xy, yy = xx + dx * dx, xy + dx * dy, yy + dy * dy
     lengths = np.sqrt(xx) * np.sqrt(yy)
     return float(common), min(max(xy / lengths, -1.0), 1.0) if lengths > 0 else 0.0
+
+
+_CHOICES = (given(int64, 2), given(float64, 2))
+
+
+@kernel(types.void(*_CHOICES, given(int64, 2), float64[:, ::1]))
+def _compare(places: np.ndarray, values: np.ndarray, pairs: np.ndarray, out: np.ndarray) -> None:
+    """See `compared`."""
+    for p in range(len(pairs)):
+        i, j = pairs[p, 0], pairs[p, 1]
+        out[p, 0], out[p, 1] = _compared(places[i], values[i], places[j], values[j])
+
+
+def compared(places: np.ndarray, values: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """[pairs, 2] float64: how many places two choices have in common; and Pearson's correlation of the
+    numbers there, or 0 where there is none.
+
+    A choice is places [k] int64, ascending, and the numbers [k] float64 there; `pairs` says which to compare.
+    """
+    if places.shape != values.shape or pairs.shape[1:] != (2,):
+        raise ValueError(f"{values.shape} numbers at {places.shape} places, and {pairs.shape} pairs")
+    if pairs.size and not 0 <= pairs.min() <= pairs.max() < len(places):
+        raise ValueError(f"pairs of {len(places)} choices cannot be {pairs.min()} to {pairs.max()}")
+    out = np.empty(pairs.shape)
+    _compare(places, values, pairs, out)
+    return out

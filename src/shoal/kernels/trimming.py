@@ -144,7 +144,7 @@ def _trimmed(
 def trim_between(rows: np.ndarray, trim: int, means: np.ndarray, first: int, last: int) -> np.ndarray:
     """What `trimmed` does with the columns from `first` to `last`: their means go into `means` [columns].
 
-    Returns in how many of them [n] each row was kept. Calls for different columns may run in parallel threads.
+    Returns in how many of them [n] each row was kept. Calls for other columns may run in parallel threads.
     """
     n, width = rows.shape
     if not 0 <= 2 * trim < n:
