@@ -19,6 +19,8 @@ import numpy as np
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
+from shoal.kernels.linking import as_parts
+
 # types of scalars in kernels, for the type checker
 Index = int | np.int64
 Word = int | np.uint64
@@ -65,12 +67,13 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     forget_stale_code()
 
     def compiled(function: Function) -> Function:
-        compile = numba.njit(signature, cache=True, nogil=True, error_model="numpy")
-        try:
-            made: Function = compile(function)
-        except (AttributeError, ImportError):  # cached by another version of Shoal, whose names are gone
-            FunctionCache(function).flush()  # type: ignore[no-untyped-call]
-            made = compile(function)
+        compile = numba.njit(signature, cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+        with as_parts():
+            try:
+                made: Function = compile(function)
+            except (AttributeError, ImportError):  # cached by another version of Shoal, whose names are gone
+                FunctionCache(function).flush()  # type: ignore[no-untyped-call]
+                made = compile(function)
         if sum(made.stats.cache_misses.values()):  # type: ignore[attr-defined]
             _announce()
         return made
