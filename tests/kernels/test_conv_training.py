@@ -10,7 +10,8 @@ from torch import nn
 from training_jobs import finish
 
 from shoal.kernels.conv_outputs import conv_outputs
-from shoal.kernels.plan import ConvPlan, plan_of
+from shoal.kernels.plan import ConvPlan
+from shoal.kernels.recognition import plan_of
 from shoal.kernels.training import DropoutKeys, training_job
 from shoal.models.convolutional import cnn, cnn6, cnn_pfl, lenet
 from shoal.models.layers import dropouts

@@ -8,7 +8,8 @@ from torch import nn
 from training_jobs import finish
 
 from shoal.core.task import LOSSES
-from shoal.kernels.plan import LOSS_CODES, DensePlan, plan_of
+from shoal.kernels.plan import LOSS_CODES, DensePlan
+from shoal.kernels.recognition import plan_of
 from shoal.kernels.training import training_job
 
 EXTRAS = {

@@ -6,6 +6,7 @@ from hypothesis.extra.numpy import arrays
 
 from shoal.core.key import Key, text_word
 from shoal.kernels import philox
+from shoal.kernels.blocks import FOLD_INT, FOLD_TEXT
 
 WORD = st.integers(0, 2**64 - 1)
 EDGES = [0, 1, 2**32, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1]
@@ -64,7 +65,7 @@ def test_folding_a_text_into_many_keys_is_folding_it_into_each(words, text_word)
 
 @given(WORD, WORD, WORD)
 def test_folding_one(first, second, value):
-    for kind in (philox.FOLD_INT, philox.FOLD_TEXT):
+    for kind in (FOLD_INT, FOLD_TEXT):
         expected = reference_fold((first, second), value, kind)
         assert philox.fold_one(first, second, value, kind) == expected
 

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from shoal.kernels import philox
+from shoal.kernels.blocks import FOLD_INT, FOLD_TEXT
 
-_INT, _TEXT = int(philox.FOLD_INT), int(philox.FOLD_TEXT)  # an integer and a string never give the same key
+_INT, _TEXT = int(FOLD_INT), int(FOLD_TEXT)  # an integer and a string never give the same key
 
 
 @lru_cache(maxsize=1024)

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.kernels.blocks import FOLD_INT, FOLD_TEXT, PER_BLOCK, fold, fractions
 from shoal.kernels.conv_layout import GROUP, ConvNet, ConvShape, ConvWork, shape_of
 from shoal.kernels.conv_tiles import make_pool, make_window
 from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare
 from shoal.kernels.layout import Net, Workspace, clear, copy
 from shoal.kernels.moves import all_finite, turn, weave
 from shoal.kernels.passes import forward_layer
-from shoal.kernels.philox import FOLD_INT, FOLD_TEXT, PER_BLOCK, fold_one, fractions
 
 _LANES, _HALF = 16, 8  # output channels of a tile
 _TALL, _TALLER = (
@@ -37,7 +37,7 @@ class Dropping(NamedTuple):
 @bare
 def step_key(words: np.ndarray, step: Index) -> tuple[Word, Word]:
     """The key of a client's step."""
-    return fold_one(words[0], words[1], np.uint64(step), FOLD_INT)
+    return fold(words[0], words[1], np.uint64(step), FOLD_INT)
 
 
 @bare
@@ -52,7 +52,7 @@ def _draw(space: np.ndarray, drop: Dropping, layer: Index, size: Index, b: Index
 
     Returns where they start.
     """
-    key = fold_one(drop.first, drop.second, drop.names[layer], FOLD_TEXT)
+    key = fold(drop.first, drop.second, drop.names[layer], FOLD_TEXT)
     skip, none = b * size % PER_BLOCK, np.uint64(0)
     blocks = (skip + size + PER_BLOCK - 1) // PER_BLOCK
     fractions(key, b * size // PER_BLOCK, none, none, space[: blocks * PER_BLOCK])

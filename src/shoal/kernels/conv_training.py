@@ -28,7 +28,7 @@ from shoal.kernels.jit import Flag, Index, apart, bare, given, kernel, merged
 from shoal.kernels.layout import ROUNDED, Net, Workspace, make_net, make_work, pack, unpack
 from shoal.kernels.passes import StepRule, backward, descend
 from shoal.kernels.plan import ConvPlan
-from shoal.kernels.training_loop import CLIENTS, Clients, make_loop
+from shoal.kernels.training_loop import CLIENTS, Clients, make_loop, make_spare
 
 _ZERO = np.float32(0)
 
@@ -166,7 +166,8 @@ def _train(
     work = make_work(net, batch, momentum != 0.0, forms.size > 0, fusion)
     kept = make_conv_work(conv, batch, momentum != 0.0, mu != 0.0, shift.size > 0, sizes.max())
     body = make_body(conv, kept, keys, rates, names)
-    return _train_clients(clients, most, net, work, body)  # type: ignore[return-value]
+    spare = make_spare(clients, sizes[-1])
+    return _train_clients(clients, most, net, work, spare, body)  # type: ignore[return-value]
 
 
 def conv_kernel(plan: ConvPlan, words: np.ndarray, names: np.ndarray) -> Callable[[int, int, Clients], int]:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from shoal.kernels.jit import Index, Real, inner
+from shoal.kernels.jit import Index, Real, bare
 from shoal.kernels.layout import Net, Workspace, clear
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
-@inner
+@bare
 def _softmax(z: np.ndarray, at: Index, heads: Index, but: Index, tau: Real, out: np.ndarray) -> None:
     """out = softmax(z[at : at + heads] / tau) over all classes but one, which gets 0."""
     top, total = np.float32(-np.inf), _ZERO
@@ -31,38 +31,37 @@ def _softmax(z: np.ndarray, at: Index, heads: Index, but: Index, tau: Real, out:
         out[head] /= total
 
 
-def make_soften(ahead: Callable[..., None]) -> Callable[..., np.ndarray]:
+def make_soften(ahead: Callable[..., None]) -> Callable[..., None]:
     """Code for a model's predictions; `ahead(body, net, work, x, rows, -1)` computes its activations."""
 
-    @inner
+    @bare
     def soften(
-        body: Any, net: Net, work: Workspace, x: np.ndarray, labels: np.ndarray, rows: np.ndarray, tau: float
-    ) -> np.ndarray:
-        """[rows, heads]: the predictions at temperature tau for all classes but the true one."""
+        said: np.ndarray, body: Any, net: Net, work: Workspace, x: np.ndarray, labels: np.ndarray,
+        rows: np.ndarray, tau: float,
+    ) -> None:  # fmt: skip
+        """said[b] = the prediction for rows[b] at temperature tau, for all classes but the true one."""
         heads, stride = net.sizes[-1], net.strides[-1]
         batch = (work.values.size - net.values[-1]) // stride
-        said = np.empty((rows.size, heads), np.float32)
         for first in range(0, rows.size, batch):
             some = rows[first : first + batch]
             ahead(body, net, work, x, some, np.int64(-1))
             for b in range(some.size):
                 place = net.values[-1] + b * stride
                 _softmax(work.values, place, heads, labels[some[b]], np.float32(tau), said[first + b])
-        return said
 
     return soften
 
 
-@inner
+@bare
 def follow(
     work: Workspace, at: Index, heads: Index, stride: Index, labels: np.ndarray, rows: np.ndarray,
-    before: np.ndarray, beta: float, tau: float,
+    before: np.ndarray, now: np.ndarray, beta: float, tau: float,
 ) -> None:  # fmt: skip
     """Add the gradients of `beta tau^2 KL(before || now)` at temperature tau, the mean over samples `rows`.
 
-    Outputs and gradients start at `at`.
+    Outputs and gradients start at `at`; `now` is space for one prediction.
     """
-    share, now = np.float32(beta * tau / rows.size), np.empty(heads, np.float32)
+    share = np.float32(beta * tau / rows.size)
     for b in range(rows.size):
         _softmax(work.values, at, heads, labels[rows[b]], np.float32(tau), now)
         for head in range(heads):
@@ -70,15 +69,17 @@ def follow(
         at += stride
 
 
-@inner
+@bare
 def agree(
     work: Workspace, at: Index, heads: Index, stride: Index, labels: np.ndarray, rows: np.ndarray,
-    classes: np.ndarray, learned: np.ndarray, g_a: float, g_b: float,
+    classes: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, now: np.ndarray, said: np.ndarray,
 ) -> None:  # fmt: skip
-    """Add the gradients of the terms for generated features, see `train`; their outputs come last."""
+    """Add the gradients of the terms for generated features, see `train`; their outputs come last.
+
+    `now` and `said` are space for one prediction each.
+    """
     n, none = rows.size, np.int64(-1)
     share_a, share_b = np.float32(g_a / max(classes.size - n, 1)), np.float32(g_b / n)
-    now, said = np.empty(heads, np.float32), np.empty(heads, np.float32)
     for b in range(n):
         label, here, there = labels[rows[b]], at + b * stride, at + (n + b) * stride
         clear(work.slopes, there, stride)

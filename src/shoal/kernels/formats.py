@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numba import float32, int64, types, uint64
 
+from shoal.kernels.blocks import PER_BLOCK, fractions
 from shoal.kernels.jit import Index, Real, Word, bare, inner, kernel
-from shoal.kernels.philox import PER_BLOCK, fractions
 
 WEIGHTS, MOMENTUM, TRANSFER = np.uint64(3), np.uint64(4), np.uint64(5)  # purposes; 0 to 2 are other streams'
 _CHUNK = 512  # numbers

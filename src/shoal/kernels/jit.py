@@ -29,8 +29,9 @@ Flag = bool | np.bool_
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# no wrappers for Python: they take a third of the time to compile
-_WITHIN: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# no wrappers that nobody calls
+_CALLED: dict[str, Any] = {"no_cfunc_wrapper": True}
+_WITHIN: dict[str, Any] = {"no_cpython_wrapper": True, **_CALLED}
 
 
 def inner(function: Function) -> Function:
@@ -67,7 +68,7 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     forget_stale_code()
 
     def compiled(function: Function) -> Function:
-        compile = numba.njit(signature, cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+        compile = numba.njit(signature, cache=True, nogil=True, error_model="numpy", **_CALLED)
         with as_parts():
             try:
                 made: Function = compile(function)

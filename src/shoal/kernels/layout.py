@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, types  # type: ignore[attr-defined]
+from numba import types
 from numba.core import cgutils
+from numba.np.arrayobj import populate_array
 
+from shoal.kernels.blocks import PER_BLOCK
 from shoal.kernels.jit import Flag, Index, bare, emitted, inner
-from shoal.kernels.philox import PER_BLOCK
 from shoal.kernels.tiles import LANES
 from shoal.kernels.vectors import INDEX, start
 
@@ -123,26 +124,23 @@ def clear(typing: Any, y: Any, yo: Any, n: Any) -> Any:
 
 
 @emitted
-def _pointer(typing: Any, address: Any) -> Any:
-    """The numbers at an address."""
+def row_at(typing: Any, address: Any, size: Any) -> Any:
+    """The `size` numbers at an address, as an array whose references nobody counts."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+        row = context.make_array(signature.return_type)(context, builder)
+        width = context.get_constant(types.intp, _BYTES)
+        data = builder.inttoptr(args[0], row.data.type)
+        populate_array(row, data, [args[1]], [width], width, meminfo=None)  # type: ignore[no-untyped-call]
+        return row._getvalue()
 
-    return types.CPointer(types.float32)(types.int64), emit  # type: ignore[no-untyped-call]
-
-
-@inner
-def row_at(address: Index, size: Index) -> np.ndarray:
-    """The `size` numbers at an address."""
-    row: np.ndarray = carray(_pointer(address), size)  # type: ignore[arg-type]
-    return row
+    return types.Array(types.float32, 1, "C")(types.int64, types.int64), emit
 
 
 @bare
 def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
     """Copy parameters into the padded layout."""
-    at = 0
+    at = np.int64(0)
     for layer in range(net.weights.size):
         wide, out = net.sizes[layer], net.sizes[layer + 1]
         for o in range(out):

@@ -15,7 +15,7 @@ from shoal.kernels.passes import forward
 from shoal.kernels.plan import SQUARED_ERROR, DensePlan
 from shoal.kernels.progress import new_progress, take
 
-_AT_ONCE = 64  # samples per forward pass
+_AT_ONCE = np.int64(64)  # samples per forward pass
 _NO_LABELS, _NO_TARGETS = np.empty(0, np.int64), np.empty(0, np.float32)
 
 
@@ -31,7 +31,7 @@ def _mean_losses(
 ) -> None:  # fmt: skip
     """See `loss_job`. The model is laid out once for all clients that a thread takes."""
     net = make_net(sizes, _AT_ONCE)
-    work = make_work(net, _AT_ONCE, False, False, np.int64(0))
+    work = make_work(net, _AT_ONCE, np.bool_(False), np.bool_(False), np.int64(0))
     pack(net, params, work.params)
     top, stride = net.values[-1], net.strides[-1]
     while True:

@@ -17,7 +17,7 @@ from shoal.kernels.jit import Flag, Index, given, kernel, merged
 from shoal.kernels.layout import Net, Workspace, copy, make_net, make_work, pack, unpack
 from shoal.kernels.passes import StepRule, backward, forward
 from shoal.kernels.plan import DensePlan
-from shoal.kernels.training_loop import CLIENTS, Clients, make_loop
+from shoal.kernels.training_loop import CLIENTS, Clients, make_loop, make_spare
 
 
 @merged
@@ -76,7 +76,8 @@ def _train(
     net = make_net(sizes, batch)
     work = make_work(net, batch, momentum != 0.0, forms.size > 0, fusion)
     scales = np.ones(sizes.size - 2, np.float32)
-    return _train_clients(clients, most, net, work, scales)  # type: ignore[return-value]
+    spare = make_spare(clients, sizes[-1])
+    return _train_clients(clients, most, net, work, spare, scales)  # type: ignore[return-value]
 
 
 def mlp_kernel(plan: DensePlan) -> Callable[[int, int, Clients], int]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, float32, float64, int64, types, uint8, uint32, uint64
 
+from shoal.kernels.blocks import PER_BLOCK, fractions
 from shoal.kernels.fold import sum_of_squares
 from shoal.kernels.jit import Flag, Index, Real, Word, given, inner, kernel
-from shoal.kernels.philox import PER_BLOCK, fractions
 
 MOST_BITS = 32  # of a code
 CHUNK = 512  # numbers; a multiple of 32, so that a chunk of any codes ends with a whole word

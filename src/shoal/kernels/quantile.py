@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import float64
 
@@ -9,21 +11,44 @@ from shoal.kernels.jit import given, inner, kernel
 
 
 @inner
+def _ordered(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Where the values that count at all are, from the smallest to nan, and equal ones as they come."""
+    order, size = np.empty(values.size, np.int64), 0
+    for i in range(values.size):
+        if counts[i] > 0:
+            at = size
+            while at > 0 and _smaller(values[i], values[order[at - 1]]):
+                order[at] = order[at - 1]
+                at -= 1
+            order[at] = i
+            size += 1
+    return order[:size]
+
+
+@inner
+def _smaller(a: float, b: float) -> bool:
+    return a < b or (not math.isnan(a) and math.isnan(b))
+
+
+@inner
 def _quantile(values: np.ndarray, counts: np.ndarray, level: float) -> float:
     """See `quantile`."""
-    kept = np.flatnonzero(counts > 0)
-    if not kept.size:
+    order = _ordered(values, counts)
+    if not order.size:
         return 0.0
-    here, often = values[kept], counts[kept]
-    order = here.argsort(kind="mergesort")
-    ordered, held = here[order], often[order]
-    ends = held.cumsum()
-    places = (ends - held / 2) / ends[-1]
-    after = min(int(np.searchsorted(places, level)), kept.size - 1)
-    before = max(after - 1, 0)
-    gap = places[after] - places[before]
-    share = min(max((level - places[before]) / gap, 0.0), 1.0) if gap > 0 else 1.0
-    return ordered[before] + share * (ordered[after] - ordered[before])  # type: ignore[no-any-return]
+    total, passed, last, place = 0.0, 0.0, 0.0, 0.0
+    before = after = order[0]
+    for i in order:
+        total += counts[i]
+    for i in order:
+        last, before, after = place, after, i
+        passed += counts[i]
+        place = (passed - counts[i] / 2) / total
+        if place >= level:
+            break
+    gap = place - last if before != after else 0.0
+    share = min(max((level - last) / gap, 0.0), 1.0) if gap > 0 else 1.0
+    return values[before] + share * (values[after] - values[before])  # type: ignore[no-any-return]
 
 
 @kernel(float64(given(float64, 1), given(float64, 1), float64))

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, types, uint64
 
+from shoal.kernels.blocks import FOLD_INT, fold, reals
 from shoal.kernels.jit import Index, Word, inner, kernel
-from shoal.kernels.philox import FOLD_INT, fold_one, reals
 
 FSI, PSO = 0, 1
 BLOCK = 1024  # epochs that share a key
@@ -65,7 +65,7 @@ def _least(losses: np.ndarray) -> Index:
 @inner
 def _draw(key: tuple[Word, Word], epoch: Index, which: Index, numbers: np.ndarray) -> None:
     """Draw the numbers in [0, 1) of an epoch: `which` is 0 for the first set and 1 for the second."""
-    first, second = fold_one(key[0], key[1], np.uint64(epoch // BLOCK), FOLD_INT)
+    first, second = fold(key[0], key[1], np.uint64(epoch // BLOCK), FOLD_INT)
     blocks = (numbers.size + 3) // 4
     reals((first, second), (2 * (epoch % BLOCK) + which) * blocks, numbers)
 

@@ -15,7 +15,7 @@ from numba import boolean, float32, float64, int64, uint64
 from shoal.kernels.activations import fuse
 from shoal.kernels.distillation import agree, follow, make_soften
 from shoal.kernels.formats import NumberFormat
-from shoal.kernels.jit import Flag, Index, given, inner, merged
+from shoal.kernels.jit import Flag, Index, bare, given, inner, merged
 from shoal.kernels.layout import Net, Workspace, copy, leave, row_at
 from shoal.kernels.losses import batch_loss
 from shoal.kernels.passes import StepRule, descend, forward_layer
@@ -80,6 +80,29 @@ class Clients(NamedTuple):
     progress: np.ndarray  # see `shoal.kernels.progress`
 
 
+class Spare(NamedTuple):
+    """Space that only some terms need."""
+
+    shift: np.ndarray  # [P] shift - less
+    known: np.ndarray  # [samples, heads] what the initial model says of a client's samples
+    now: np.ndarray  # [heads] a prediction
+    said: np.ndarray  # [heads] another one
+
+
+@inner
+def make_spare(c: Clients, heads: Index) -> Spare:
+    """Space for any of the clients."""
+    rows = np.int64(0)
+    if c.beta != 0.0:
+        for client in range(c.losses.size):
+            start, stop = c.client_ptr[client], c.client_ptr[client + 1]
+            rows = max(rows, c.step_ptr[stop] - c.step_ptr[start])
+    return Spare(
+        np.empty(c.params if c.less.size else np.int64(0), np.float32), np.empty((rows, heads), np.float32),
+        np.empty(heads, np.float32), np.empty(heads, np.float32),
+    )  # fmt: skip
+
+
 def make_loop(
     begin: Callable[..., None],
     ahead: Callable[..., None],
@@ -98,16 +121,15 @@ def make_loop(
     """
     soften = make_soften(ahead)
 
-    @merged
-    def train_clients(c: Clients, most: Index, net: Net, work: Workspace, body: Any) -> Index:
-        known, scratch = np.empty((0, 0), np.float32), np.empty(c.params if c.less.size else 0, np.float32)
+    @bare
+    def train_clients(c: Clients, most: Index, net: Net, work: Workspace, spare: Spare, body: Any) -> Index:
         trained = np.int64(0)
         while trained < most:
             client = take(c.progress)
             if client >= c.losses.size:
                 break
             whole = row_at(c.start[client if c.start.size > 1 else 0], c.params)
-            every = _shift(c, client, whole, scratch)
+            every = _shift(c, client, whole, spare.shift)
             shifted = c.shift.size > 0 and np.any(every)  # a shift of zeros counts as none
             origin, extra = whole[c.fusion :], every[c.fusion :]  # lambda comes first
             form, key = NumberFormat(np.int64(0), np.int64(0), np.float32(0)), (np.uint64(0), np.uint64(0))
@@ -121,7 +143,7 @@ def make_loop(
             start, stop = c.client_ptr[client], c.client_ptr[client + 1]
             if c.beta != 0.0:
                 rows = c.rows[c.step_ptr[start] : c.step_ptr[stop]]
-                known = soften(body, net, work, c.x, c.labels, rows, c.tau)
+                soften(spare.known, body, net, work, c.x, c.labels, rows, c.tau)
             total = 0.0
             for step in range(start, stop):
                 rows = c.rows[c.step_ptr[step] : c.step_ptr[step + 1]]
@@ -129,8 +151,8 @@ def make_loop(
                 if c.fusion:
                     fuse(net, work, c.x, rows)
                     forward_layer(net, work, net.weights.size - 1, np.int64(0), rows.size)
-                total += _losses(c, net, work, rows, known[c.step_ptr[step] - c.step_ptr[start] :])
-                more = _features(c, net, work, rows, step)
+                total += _losses(c, net, work, spare, rows, c.step_ptr[step] - c.step_ptr[start])
+                more = _features(c, net, work, spare, rows, step)
                 back(body, net, work, rows.size, rows.size + more, rule, step - start, origin, extra)
                 if c.fusion:
                     mixes = work.mix, work.mix_slope, work.mix_speed
@@ -152,18 +174,19 @@ def make_loop(
     return train_clients
 
 
-@inner
+@merged
 def _common(c: Clients, client: Index) -> np.ndarray:
     """The shift of a client, before anything is subtracted; it may be the same for all."""
-    return row_at(c.shift[client if c.shift.size > 1 else 0], c.params)
+    shift: np.ndarray = row_at(c.shift[client if c.shift.size > 1 else 0], c.params)
+    return shift
 
 
-@inner
+@merged
 def _shift(c: Clients, client: Index, origin: np.ndarray, scratch: np.ndarray) -> np.ndarray:
     """What is added to every gradient of a client; anything if nothing is."""
     if c.shift.size == 0:
         return origin
-    shift = _common(c, client)
+    shift: np.ndarray = _common(c, client)
     if c.less.size == 0:
         return shift
     less = row_at(c.less[client], c.params)
@@ -172,7 +195,7 @@ def _shift(c: Clients, client: Index, origin: np.ndarray, scratch: np.ndarray) -
     return scratch
 
 
-@inner
+@merged
 def _control(c: Clients, client: Index, change: np.ndarray) -> Flag:
     """Write the next control variate of a client, and its change; returns whether that can be squared."""
     own, difference = row_at(c.control[client], c.params), row_at(c.control_change[client], c.params)
@@ -180,18 +203,18 @@ def _control(c: Clients, client: Index, change: np.ndarray) -> Flag:
     return next_control(own, difference, change, _common(c, client), before, c.reach[client])
 
 
-@inner
-def _losses(c: Clients, net: Net, work: Workspace, rows: np.ndarray, before: np.ndarray) -> float:
-    """The loss of a step; writes the gradients of the outputs."""
+@bare
+def _losses(c: Clients, net: Net, work: Workspace, spare: Spare, rows: np.ndarray, first: Index) -> float:
+    """The loss of a step, whose first sample is the client's `first`; writes the gradients of the outputs."""
     top, heads, stride = net.values[-1], net.sizes[-1], net.strides[-1]
     loss = batch_loss(c.loss, work.values, heads, stride, c.labels, c.targets, rows, work.slopes, top)
     if c.beta != 0.0:
-        follow(work, top, heads, stride, c.labels, rows, before, c.beta, c.tau)
+        follow(work, top, heads, stride, c.labels, rows, spare.known[first:], spare.now, c.beta, c.tau)
     return loss
 
 
-@inner
-def _features(c: Clients, net: Net, work: Workspace, rows: np.ndarray, step: Index) -> Index:
+@bare
+def _features(c: Clients, net: Net, work: Workspace, spare: Spare, rows: np.ndarray, step: Index) -> Index:
     """Pass a step's generated features through the last layer, behind its samples; returns how many."""
     if c.feature_ptr.size == 0:
         return np.int64(0)
@@ -202,6 +225,6 @@ def _features(c: Clients, net: Net, work: Workspace, rows: np.ndarray, step: Ind
         copy(work.values, place, c.features[at + b], np.int64(0), net.sizes[head])
     if more:
         forward_layer(net, work, head, rows.size, more)
-        classes, top = c.classes[at : at + more], net.values[-1]
-        agree(work, top, net.sizes[-1], net.strides[-1], c.labels, rows, classes, c.learned, c.g_a, c.g_b)
+        outputs, classes = (net.values[-1], net.sizes[-1], net.strides[-1]), c.classes[at : at + more]
+        agree(work, *outputs, c.labels, rows, classes, c.learned, c.g_a, c.g_b, spare.now, spare.said)
     return more

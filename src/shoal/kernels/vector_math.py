@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, float64, int64, types
 
-from shoal.kernels.jit import Flag, Real, given, inner, kernel
+from shoal.kernels.jit import Flag, Real, bare, given, kernel
 from shoal.kernels.layout import SQUARABLE
 
 
@@ -28,7 +28,7 @@ def advance(out: np.ndarray, now: np.ndarray, step: np.ndarray, divisor: float) 
         out[p] = np.float64(now[p]) + step[p] / divisor
 
 
-@inner
+@bare
 def next_control(
     own: np.ndarray, change: np.ndarray, update: np.ndarray, common: np.ndarray, before: np.ndarray,
     reach: Real,

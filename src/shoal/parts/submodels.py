@@ -16,7 +16,8 @@ from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.types import Weights
-from shoal.kernels.plan import plan_of, without_head
+from shoal.kernels.plan import without_head
+from shoal.kernels.recognition import plan_of
 from shoal.parts.layers import matrices
 from shoal.solver.outputs import features_of
 

@@ -27,7 +27,7 @@ from shoal.core.training import solver_of
 from shoal.data.client_data import Simulated
 from shoal.engines.local import Elsewhere, LocalEngine
 from shoal.engines.ray_actors import RayActors
-from shoal.kernels.plan import plan_of
+from shoal.kernels.recognition import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
 from shoal.models.layers import batch_norms, dropouts, last_linear, noise_shapes, own_dropout
