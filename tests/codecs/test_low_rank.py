@@ -5,6 +5,7 @@ from toy import KEY, played, same
 from shoal.codecs.low_rank import Cut, LowRank, restored
 from shoal.core.codec import Packet
 from shoal.core.errors import SpecError
+from shoal.core.flat import flat
 from shoal.core.serialization import nbytes
 from shoal.core.types import ModelMessage, ModelUpdate, Weights
 from shoal.parts.factors import Factors, as_matrix, factored, rank_of
@@ -77,6 +78,24 @@ def test_what_is_no_update_travels_as_it_is():
     packet, _ = LowRank(0.1).encode(message)
     assert packet.content is message
     assert LowRank(0.1).decode(packet) is message
+
+
+def test_what_arrives_lies_in_one_vector_like_the_model():
+    given = update()
+    model = Weights(flat(update("model").params), given.buffers)
+    sent = compressed(given, 0.5)
+    back = restored(ModelUpdate(sent), model).update
+    apart = restored(ModelUpdate(sent), given).update
+    assert back.params.layout == model.params.layout
+    assert same(dict(back.params), dict(apart.params))
+    for name, wrong in (
+        ("bias", torch.zeros(21)),
+        ("bias", torch.zeros(20).double()),
+        ("bias", 3),
+        ("new", 1),
+    ):
+        strange = sent._replace(params={**sent.params, name: wrong})
+        assert restored(ModelUpdate(strange), model).update.params[name] is wrong  # for the gate to refuse
 
 
 def misfits(cut):

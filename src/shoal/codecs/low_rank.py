@@ -20,6 +20,7 @@ from torch import Tensor
 from shoal.codecs.feedback import UpdateCodec
 from shoal.core.codec import Packet
 from shoal.core.errors import SpecError
+from shoal.core.flat import Flat, flat
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree, Weights
 from shoal.parts.factors import Factors, as_matrix, factored, is_matrix, rank_of, spanned
@@ -102,7 +103,21 @@ def restored(payload: Any, sent: Weights) -> Any:
     for name, value in payload.update.params.items():
         if isinstance(value, Cut):
             _check(name, value, sent.params)
-    return LowRank().decode(Packet(payload))
+    whole = LowRank().decode(Packet(payload))
+    return whole._replace(update=whole.update._replace(params=_together(whole.update.params, sent.params)))
+
+
+def _together(params: Mapping[str, Any], like: Mapping[str, Tensor]) -> Mapping[str, Any]:
+    """In one vector as the model is, so that all tensors are checked and added up at once. What does not fit
+    stays as it is, for the gate to refuse."""
+    if not isinstance(like, Flat) or params.keys() != like.keys():
+        return params
+    fit = (
+        isinstance(value := params[name], Tensor)
+        and (value.shape, value.dtype, value.layout) == (one.shape, one.dtype, one.layout)
+        for name, one in like.items()
+    )
+    return flat({name: params[name] for name in like}) if all(fit) else params
 
 
 def _check(name: str, cut: Cut, sent: Mapping[str, Tensor]) -> None:
