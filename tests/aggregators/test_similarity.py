@@ -111,12 +111,12 @@ def test_normalised_similarities_do_not_depend_on_the_scale():
 
 
 def test_no_client_decides_which_tensors_are_looked_at():
-    norms = {"a": torch.tensor([3.0, 3.0, 0.0]).double(), "b": torch.tensor([4.0, 4.0, 1e6]).double()}
+    norms = {"a": np.array([3.0, 3.0, 0.0]), "b": np.array([4.0, 4.0, 1e6])}
     weights = layer_weights(norms, ())
     assert weights == pytest.approx({"a": 9 / 25, "b": 16 / 25})
-    with_buffers = layer_weights({**norms, "mean": torch.ones(3).double()}, ["mean"])
+    with_buffers = layer_weights({**norms, "mean": np.ones(3)}, ["mean"])
     assert with_buffers == pytest.approx({"a": 9 / 27.5, "b": 16 / 27.5, "mean": 0.1 / 1.1})
-    assert layer_weights({"a": torch.zeros(2), "b": torch.zeros(2)}, ()) == {"a": 0.5, "b": 0.5}
+    assert layer_weights({"a": np.zeros(2), "b": np.zeros(2)}, ()) == {"a": 0.5, "b": 0.5}
 
 
 def test_a_model_without_matrices():

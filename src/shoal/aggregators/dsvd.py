@@ -13,10 +13,12 @@ distrust.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,17 +31,18 @@ from shoal.aggregators.matrix import (
     UpdateMatrix,
     add_part,
     bounded,
-    row_norms,
     shortening,
     weighted,
 )
 from shoal.aggregators.similarity import Apart, Form, Similarities, layer_weights, similarities, wholes
-from shoal.aggregators.trust import Lengths, View, mostly_new, quantile, trusted
+from shoal.aggregators.trust import Lengths, View, mostly_new, trusted
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
+from shoal.core.threads import side_by_side
 from shoal.core.types import Moment, Weights
-from shoal.parts.factors import is_matrix, positive
+from shoal.kernels.quantile import quantile
+from shoal.parts.factors import is_matrix
 
 TEMPERATURE = 0.02  # the default; the hotter, the less is made of everything
 LONGEST = 3.0  # median lengths that a tensor of an update counts with at most
@@ -55,13 +58,15 @@ SHUT_OUT = 0.1  # of the largest weight
 def unrelated(whole: Apart) -> Apart:
     """As far apart as updates of these lengths are that have nothing in common: the farther, the more unlike
     the lengths."""
-    squares = whole.norms.square()
-    return Apart(squares[:, None] + squares[None, :], whole.norms)
+    squares = np.square(whole.norms)
+    return Apart(squares[:, None] + squares, whole.norms)
 
 
-def _cosines(products: Tensor) -> Tensor:
-    lengths = positive(products.diagonal().clamp(min=0).sqrt())
-    return products / lengths[:, None] / lengths
+def _cosines(products: np.ndarray) -> np.ndarray:
+    squares = products.diagonal()
+    lengths = np.sqrt(np.where(squares > 0, squares, 1.0))
+    found: np.ndarray = products / lengths[:, None] / lengths
+    return found
 
 
 def softmax_weights(similar: Similarities, alphas: Sequence[float], temperature: float) -> Tensor:
@@ -111,6 +116,14 @@ class Evidence(NamedTuple):
             if low:
                 out[client] = self.out.get(client, 0) + 1
         return self._replace(out=dict(sorted(out.items())))
+
+
+class Pairs(NamedTuple):
+    """How all pairs of a round's updates compare."""
+
+    apart: Mapping[str, Apart]  # by tensor
+    aligned: Sequence[Tensor]  # [clients, clients] for each matrix, if directions count
+    matrices: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -179,10 +192,11 @@ class Similarity(MatrixRule):
         sketches = folded(updates.rows[:, None], HISTORY, SIGNS)[:, 0]
         own = state.agreement(updates.ids, sketches)
         past = state.of(updates.ids)
-        weights, evidence = self.weigh(parts, min(ranks), past, own, key, buffers, bounded(samples))
+        compared = self._compared(parts, min(ranks), key, buffers)
+        weights, evidence = self._weighed(compared, past, own, buffers, bounded(samples))
         shares = weights * updates.weights
         shares = shares / shares.sum()
-        step, pulls = self._bounded_step(updates, shares)
+        step, pulls = self._bounded_step(updates, compared.apart, shares)
         after = state.updated(updates.ids, evidence, sketches, own).judged(updates.ids, weights)
         return Decision(after, step, shares, pulls, {"shut_out": after.out})
 
@@ -211,36 +225,60 @@ class Similarity(MatrixRule):
         samples: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Weights and evidence for updates [clients, *shape], by tensor, all compared at one rank."""
-        apart = {name: Apart.of(value.reshape(len(value), -1)) for name, value in parts.items()}
-        count = layer_weights({name: whole.norms for name, whole in apart.items()}, buffers)
+        return self._weighed(self._compared(parts, rank, key, buffers), past, own, buffers, samples)
+
+    def _compared(
+        self, parts: Mapping[str, Tensor], rank: float, key: Key, buffers: Collection[str]
+    ) -> Pairs:
+        """What has to do with all numbers of the updates, on all cores."""
         matrices = [name for name in parts if is_matrix(parts[name][0]) and name not in buffers]
+        looked_at = matrices if self.alpha1 else []
+        work: list[Callable[[], Any]] = []
+        work += [partial(alignment, parts[name], key.fold(name), rank) for name in looked_at]
+        work += [partial(Apart.of, value.reshape(len(value), -1)) for value in parts.values()]
+        done = side_by_side(lambda each: each(), work)
+        apart = dict(zip(parts, done[len(looked_at) :], strict=True))
+        return Pairs(apart, done[: len(looked_at)], matrices)
+
+    def _weighed(
+        self,
+        compared: Pairs,
+        past: Tensor,
+        own: Tensor,
+        buffers: Collection[str],
+        samples: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """See `weigh`."""
+        apart, aligned, matrices = compared
+        count = layer_weights({name: whole.norms for name, whole in apart.items()}, buffers)
         near = wholes(apart, count)
         far = wholes({name: unrelated(whole) for name, whole in apart.items()}, count)
         views = [View(near - far, 2 * self.alpha3, NOISE)]
-        looked_at = matrices if self.alpha1 else []
-        aligned = (alignment(parts[name], key.fold(name), rank) for name in looked_at)
-        views += [View(likeness, 2 * self.alpha1 / len(matrices)) for likeness in aligned]
-        whole = (
-            torch.stack([apart[name].norms.square() for name in parts if name not in buffers]).sum(0).sqrt()
-        )
-        least = NOTHING * float(whole.quantile(0.5))
-        longest = AT_FIRST if mostly_new(own) else TOO_LONG
-        lengths = [Lengths(whole, longest, TOO_SHORT, samples)]
-        lengths += [Lengths(one.norms.clamp(min=least), TOO_LONG_TENSOR) for one in apart.values()]
-        products = {name: apart[name].products() for name in parts if name not in buffers}
-        alike = [torch.stack(list(products.values())).sum(0), *(products[name] for name in matrices)]
+        views += [View(likeness.numpy(), 2 * self.alpha1 / len(matrices)) for likeness in aligned]
+        whole = np.sqrt(sum(np.square(apart[name].norms) for name in apart if name not in buffers))
+        least = NOTHING * float(np.median(whole))
+        longest = AT_FIRST if mostly_new(own.numpy()) else TOO_LONG
+        lengths = [Lengths(whole, longest, TOO_SHORT, None if samples is None else samples.numpy())]
+        lengths += [Lengths(np.maximum(one.norms, least), TOO_LONG_TENSOR) for one in apart.values()]
+        products = {name: apart[name].products() for name in apart if name not in buffers}
+        alike = [np.sum(list(products.values()), 0), *(products[name] for name in matrices)]
         cosines = [View(_cosines(inner), 2 * self.alpha3) for inner in alike]
-        return trusted(views, -near, cosines, lengths, past, own, 10 * self.alpha2, self.strictness)
+        size, strict = 10 * self.alpha2, self.strictness
+        weights, evidence = trusted(views, -near, cosines, lengths, past.numpy(), own.numpy(), size, strict)
+        return torch.from_numpy(weights), torch.from_numpy(evidence)
 
-    def _bounded_step(self, updates: UpdateMatrix, shares: Tensor) -> tuple[Tensor, Tensor]:
+    def _bounded_step(
+        self, updates: UpdateMatrix, apart: Mapping[str, Apart], shares: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The sum of updates, no tensor of which is far longer than usual, and the clients' shares of it."""
         limit = LONGEST / self.strictness if self.strictness else torch.inf
         step, pulled, length = updates.no_step(), torch.zeros_like(shares), 0.0
-        for first, last in updates.ranges().values():
+        for name, (first, last) in updates.ranges().items():
             coefficients = shares
             if limit < torch.inf:
-                norms = row_norms(updates.rows[:, first:last])
-                coefficients = shares * shortening(norms, limit * quantile(norms, shares, 0.5))
+                norms = apart[name].norms
+                usual = quantile(norms, shares.numpy(), 0.5)
+                coefficients = shares * shortening(torch.from_numpy(norms), limit * usual)
             pulls, square = add_part(step, updates.rows, coefficients, first, last)
             pulled, length = pulled + pulls, length + square
         return step, pulled / length if length else pulled

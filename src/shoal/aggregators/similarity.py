@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,23 +44,26 @@ class Similarities(NamedTuple):
 class Apart(NamedTuple):
     """How far apart clients are in one tensor, or in its singular values."""
 
-    squares: Tensor  # [clients, clients]: squared distances
-    norms: Tensor  # [clients]
+    squares: np.ndarray  # [clients, clients] float64: squared distances
+    norms: np.ndarray  # [clients]
 
     @classmethod
     def of(cls, rows: Tensor) -> Apart:
         """From rows [clients, numbers]."""
         products = gram(rows)
-        return cls(squared_distances(products), products.diagonal().sqrt())
+        return cls(squared_distances(products).cpu().numpy(), products.diagonal().sqrt().cpu().numpy())
 
-    def products(self) -> Tensor:
+    def products(self) -> np.ndarray:
         """[clients, clients]: inner products."""
-        squares = self.norms.square()
-        return (squares[:, None] + squares[None, :] - self.squares) / 2
+        squares = np.square(self.norms)
+        found: np.ndarray = (squares[:, None] + squares - self.squares) / 2
+        return found
 
-    def nearness(self) -> Tensor:
+    def nearness(self) -> np.ndarray:
         """In [-1, 0]: the distance in proportion to both lengths."""
-        return -self.squares.sqrt() / positive(self.norms[:, None] + self.norms[None, :])
+        both = self.norms[:, None] + self.norms
+        found: np.ndarray = -np.sqrt(self.squares) / np.where(both > 0, both, 1.0)
+        return found
 
 
 def similarities(
@@ -83,35 +87,37 @@ def similarities(
     if literal:
         return Similarities(
             sum(vectors.values(), nothing),
-            -sum((size.squares for size in sizes.values()), nothing).sqrt(),
-            -sum((whole.squares for whole in apart.values()), nothing).sqrt(),
+            -sum((torch.from_numpy(size.squares) for size in sizes.values()), nothing).sqrt(),
+            -sum((torch.from_numpy(whole.squares) for whole in apart.values()), nothing).sqrt(),
         )
     count = layer_weights({name: whole.norms for name, whole in apart.items()}, buffers)
     total = sum(count[name] for name in cut) or 1.0
     return Similarities(
         sum((count[name] / total * vectors[name] for name in cut), nothing),
-        sum((count[name] / total * sizes[name].nearness() for name in cut), nothing),
-        wholes(apart, count),
+        sum((count[name] / total * torch.from_numpy(sizes[name].nearness()) for name in cut), nothing),
+        torch.from_numpy(wholes(apart, count)),
     )
 
 
-def wholes(apart: Mapping[str, Apart], count: Mapping[str, float]) -> Tensor:
+def wholes(apart: Mapping[str, Apart], count: Mapping[str, float]) -> np.ndarray:
     """[clients, clients]: S_l over all tensors."""
-    return torch.stack([count[name] * whole.nearness() for name, whole in apart.items()]).sum(0)
+    found: np.ndarray = np.sum([count[name] * whole.nearness() for name, whole in apart.items()], 0)
+    return found
 
 
-def layer_weights(norms: Mapping[str, Tensor], buffers: Collection[str]) -> dict[str, float]:
+def layer_weights(norms: Mapping[str, np.ndarray], buffers: Collection[str]) -> dict[str, float]:
     """How much each tensor counts: its share of the energy, the median over clients; 1 in all."""
     counts: dict[str, float] = {}
     for names, portion in ((norms.keys() - buffers, 1.0), (set(buffers), BUFFERS)):
         if not names:
             continue
-        energy = torch.stack([norms[name].square() for name in sorted(names)])
-        share = (energy / positive(energy.sum(0))).quantile(0.5, dim=1)
-        share = share / share.sum() if bool(share.any()) else torch.full_like(share, 1 / len(share))
+        energy = np.square([norms[name] for name in sorted(names)])
+        total = energy.sum(0)
+        share = np.median(energy / np.where(total > 0, total, 1.0), 1)
+        share = share / share.sum() if share.any() else np.full(len(share), 1 / len(share))
         counts |= dict(zip(sorted(names), (portion * share).tolist(), strict=True))
-    total = sum(counts.values())
-    return {name: counts[name] / total for name in norms}
+    every = sum(counts.values())
+    return {name: counts[name] / every for name in norms}
 
 
 def _cut(updates: Tensor, shares: Sequence[float]) -> list[Factors]:

@@ -38,6 +38,8 @@ alone. Nobody gains by being more central than others: honest clients count alik
 - A client who was among the others and turns against its own past is caught by that -> `reversal`.
 - Who is far longer than the trusted with as many samples are, or sends next to nothing, is suspected
   -> `excess`.
+
+All of this is about a few numbers, hundreds of times a round: in NumPy, whose calls cost less than torch's.
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.kernels import quantile as kernels
+from shoal.kernels.quantile import quantile, quantiles
 
 MARGIN = 4.0  # spreads below the median that are nothing unusual
 TOGETHER = 3.0  # the same for how alone a client is in what sets it apart
@@ -69,7 +72,7 @@ STEEP = 40.0  # evidence against an update e times as long as may be
 class View(NamedTuple):
     """How alike clients are in one respect."""
 
-    likeness: Tensor  # [clients, clients] float64; 0: nothing in common
+    likeness: np.ndarray  # [clients, clients] float64; 0: nothing in common
     say: float
     noise: float = 0.0  # the least spread of honest clients, whatever is found
 
@@ -77,22 +80,22 @@ class View(NamedTuple):
 class Lengths(NamedTuple):
     """Of updates, or of one tensor of them."""
 
-    norms: Tensor  # [clients] float64
+    norms: np.ndarray  # [clients] float64
     limit: float  # in usual lengths: beyond, a client is suspected
     least: float = 0.0  # in usual lengths: below, too
-    samples: Tensor | None = None  # [clients]: who has more takes more steps, and may go farther
+    samples: np.ndarray | None = None  # [clients]: who has more takes more steps, and may go farther
 
 
 def trusted(
     views: Sequence[View],
-    apart: Tensor,
+    apart: np.ndarray,
     cosines: Sequence[View],
     lengths: Sequence[Lengths],
-    past: Tensor,
-    own: Tensor,
+    past: np.ndarray,
+    own: np.ndarray,
     size: float = 1.0,
     strict: float = 1.0,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[np.ndarray, np.ndarray]:
     """[n] float64, sum 1: the weights; and [2, n]: the evidence, given that of the past. See `nothing_known`.
 
     `apart` [n, n] are distances, `cosines` are those of whole updates and of parts of them, `size` is the say
@@ -104,19 +107,21 @@ def trusted(
     weights, evidence = once, past
     mild, slack = (0.0, 0.0) if mostly_new(own) else (MILD, SLACK)
     for step in range(STEPS):
-        new, average = torch.zeros_like(once), _means if step else _medians
+        before, new, average = weights, np.zeros_like(once), _means if step else _medians
         scores = [average(view.likeness, others * weights) for view in views]
         differ = unlike(scores, weights)
         for view, score in zip(views, scores, strict=True):
             new += view.say * verdict(score, weights, max(differ, LEAST_SPREAD), view.noise)
-        new = torch.where(new < 0, (new + mild).clamp(max=0), new.clamp(max=BEST))
+        new = np.where(new < 0, np.minimum(new + mild, 0), np.minimum(new, BEST))
         # agreement excuses neither length nor treason nor company
-        long = torch.stack([excess(length, weights) for length in lengths]).min(0).values
-        new = (new + size * long + reversal(own, weights)).clamp(min=WORST)
-        told = torch.stack([new, _in_company(cosines, others, weights, differ)])
-        evidence = (past + strict * told).clamp(max=0)
-        weights = once * (evidence.sum(0) + slack).clamp(max=0).exp()
-    weights = once * (evidence.sum(0) + SLACK).clamp(max=0).exp()
+        long = np.min([excess(length, weights) for length in lengths], 0)
+        new = np.maximum(new + size * long + reversal(own, weights), WORST)
+        told = np.stack([new, _in_company(cosines, others, weights, differ)])
+        evidence = np.minimum(past + strict * told, 0)
+        weights = once * np.exp(np.minimum(evidence.sum(0) + slack, 0))
+        if step and np.array_equal(weights, before):  # asked again, they would say the same
+            break
+    weights = once * np.exp(np.minimum(evidence.sum(0) + SLACK, 0))
     return weights / weights.sum(), evidence
 
 
@@ -125,24 +130,24 @@ def nothing_known(clients: int) -> Tensor:
     return torch.zeros(2, clients, dtype=torch.float64)
 
 
-def _in_company(cosines: Sequence[View], others: Tensor, counts: Tensor, differ: float) -> Tensor:
+def _in_company(cosines: Sequence[View], others: np.ndarray, counts: np.ndarray, differ: float) -> np.ndarray:
     """[n]: against who is in company, in the part of an update where it shows most, and nothing against
     anybody where clients are unlike; for who is alone, at all times."""
     found = [
         one.say * verdict(1 - company(one.likeness, others, counts), counts, ALIKE, margin=TOGETHER)
         for one in cosines
     ]
-    told = torch.stack(found).min(0).values.clamp(WORST / 2, BEST)
+    told: np.ndarray = np.clip(np.min(found, 0), WORST / 2, BEST)
     alike = max(LEAST_SPREAD - differ, 0.0) / (LEAST_SPREAD - ALIKE)
-    return torch.where(told < 0, alike * told, told)
+    return np.where(told < 0, alike * told, told)
 
 
-def mostly_new(own: Tensor) -> bool:
+def mostly_new(own: np.ndarray) -> bool:
     """Whether there is no past to compare most clients with."""
-    return 2 * int(own.isnan().sum()) > len(own)
+    return 2 * int(np.isnan(own).sum()) > len(own)
 
 
-def company(cosines: Tensor, others: Tensor, counts: Tensor) -> Tensor:
+def company(cosines: np.ndarray, others: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """[n]: the cosine between what sets a client apart from the trusted mean and what does so with others;
     the second largest, so that a pair is no company, and 0 for copies, who are counted elsewhere.
 
@@ -151,21 +156,22 @@ def company(cosines: Tensor, others: Tensor, counts: Tensor) -> Tensor:
     """
     n = len(cosines)
     if n < FEWEST:
-        return torch.zeros(n, dtype=torch.float64)
+        return np.zeros(n)
     mine, theirs = counts[:, None], counts[None, :]
-    pulled, own = cosines @ counts, cosines.diagonal()
+    pulled, own = (cosines * counts).sum(1), cosines.diagonal()
     count = counts.sum() - mine - theirs
-    count = torch.where(count > SAME, count, torch.inf)
+    count = np.where(count > SAME, count, np.inf)
     along = pulled[:, None] - mine * own[:, None] - theirs * cosines  # i with the sum of third parties
-    square = counts @ pulled - mine * (pulled[:, None] + along) - theirs * (pulled[None, :] + along.T)
+    square = (counts * pulled).sum() - mine * (pulled[:, None] + along) - theirs * (pulled + along.T)
     along, square = along / count, square / count**2
     apart = own[:, None] - 2 * along + square
-    apart = torch.where(apart > SAME, apart, torch.inf).sqrt()
+    apart = np.sqrt(np.where(apart > SAME, apart, np.inf))
     rest = cosines - along - along.T + square
-    return (others * rest / apart / apart.T).sort(1, descending=True).values[:, 1].contiguous()
+    second: np.ndarray = np.sort(others * rest / apart / apart.T, 1)[:, -2]
+    return second
 
 
-def unlike(scores: Sequence[Tensor], counts: Tensor) -> float:
+def unlike(scores: Sequence[np.ndarray], counts: np.ndarray) -> float:
     """How unlike honest clients are: the largest spread in any view, as a share of its median."""
     found = [ALIKE]
     for score in scores:
@@ -175,72 +181,68 @@ def unlike(scores: Sequence[Tensor], counts: Tensor) -> float:
 
 
 def verdict(
-    scores: Tensor, counts: Tensor, least: float, noise: float = 0.0, margin: float = MARGIN
-) -> Tensor:
+    scores: np.ndarray, counts: np.ndarray, least: float, noise: float = 0.0, margin: float = MARGIN
+) -> np.ndarray:
     """[n]: for (above 0) and against (below 0) each client, from how alike it is to the trusted ones.
 
     Their spread is at least `least` times the median, and `noise`.
     """
     middle = quantile(scores, counts, 0.5)
     if middle <= 0:
-        return torch.zeros_like(scores)
+        return np.zeros_like(scores)
     spread = max(quantile(scores, counts, UPPER) - middle, least * middle, noise)
     threshold = max(0.0, middle - margin * spread)
     return 2 * (middle - threshold) * (scores - threshold) / spread**2
 
 
-def reversal(own: Tensor, counts: Tensor) -> Tensor:
+def reversal(own: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """[n]: against who turns round; others are as they were."""
-    known = ~own.isnan()
+    known = ~np.isnan(own)
     usual = max(quantile(own[known], counts[known], 0.5), 0.0)
-    return (2 * usual * own.nan_to_num() / OWN_SPREAD**2).clamp(max=0)
+    return np.minimum(2 * usual * np.where(known, own, 0.0) / OWN_SPREAD**2, 0)
 
 
-def excess(lengths: Lengths, counts: Tensor) -> Tensor:
+def excess(lengths: Lengths, counts: np.ndarray) -> np.ndarray:
     """[n]: against who is too long, or sends next to nothing."""
     norms = lengths.norms
     if quantile(norms, counts, 0.5) <= 0:
-        return torch.zeros_like(norms)
+        return np.zeros_like(norms)
     if lengths.samples is not None:
         norms = norms / lengths.samples ** growth(norms, lengths.samples, counts)
-    ratios = (norms / quantile(norms, counts, 0.5)).clamp(min=1e-30)
-    return -STEEP * torch.maximum(ratios / lengths.limit, lengths.least / ratios).clamp(min=1).log()
+    ratios = np.maximum(norms / quantile(norms, counts, 0.5), 1e-30)
+    return -STEEP * np.log(np.maximum(np.maximum(ratios / lengths.limit, lengths.least / ratios), 1))
 
 
-def growth(norms: Tensor, samples: Tensor, counts: Tensor) -> float:
+def growth(norms: np.ndarray, samples: np.ndarray, counts: np.ndarray) -> float:
     """b in [0, 1], where lengths grow as samples^b: the median slope between two clients (Theil and Sen).
 
     A slope counts for more the more unlike the two are in size, and the more they are trusted.
     """
-    i, j = torch.triu_indices(len(norms), len(norms), 1)
-    logs, sizes = norms.clamp(min=1e-30).log(), samples.log()
+    i, j = np.triu_indices(len(norms), 1)
+    logs, sizes = np.log(np.maximum(norms, 1e-30)), np.log(samples)
     run = sizes[i] - sizes[j]
-    slopes = (logs[i] - logs[j]) / torch.where(run == 0, 1.0, run)
-    return min(max(quantile(slopes, counts[i] * counts[j] * run.abs(), 0.5), 0.0), 1.0)
+    slopes = (logs[i] - logs[j]) / np.where(run == 0, 1.0, run)
+    return min(max(quantile(slopes, counts[i] * counts[j] * np.abs(run), 0.5), 0.0), 1.0)
 
 
-def copies(distances: Tensor) -> Tensor:
+def copies(distances: np.ndarray) -> np.ndarray:
     """[n, n] in [0, 1]: how far two clients are copies of one another; each is one of itself."""
     n = len(distances)
-    apart = distances.clone().fill_diagonal_(torch.inf)
-    within = apart.sort(1).values[:, (n - 2) // 2] if n > 1 else apart[:, 0]  # half of the others
-    usual = float(within.sort().values[(n - 1) // 2])
+    apart = np.where(np.eye(n) > 0, np.inf, distances)
+    within = np.sort(apart, 1)[:, (n - 2) // 2] if n > 1 else apart[:, 0]  # half of the others
+    usual = float(np.sort(within)[(n - 1) // 2])
     near = NEAR * usual
-    if not 0 < near < torch.inf:
-        return torch.eye(n, dtype=distances.dtype)
-    return (1 - distances / near).clamp(min=0).fill_diagonal_(1)
+    if not 0 < near < np.inf:
+        return np.eye(n)
+    return np.where(np.eye(n) > 0, 1.0, np.maximum(1 - distances / near, 0))
 
 
-def quantile(values: Tensor, counts: Tensor, level: float) -> float:
-    """Of values that count so often; between two of them a straight line; 0 if there are none."""
-    return kernels.quantile(values.double().numpy(), counts.double().numpy(), level)
-
-
-def _medians(part: Tensor, counts: Tensor) -> Tensor:
+def _medians(part: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """[n]: each one's median likeness to the others."""
-    return torch.from_numpy(kernels.quantiles(part.numpy(), counts.numpy(), 0.5))
+    return quantiles(part, counts, 0.5)
 
 
-def _means(part: Tensor, counts: Tensor) -> Tensor:
+def _means(part: np.ndarray, counts: np.ndarray) -> np.ndarray:
     total = counts.sum(1)
-    return (counts * part).sum(1) / torch.where(total > 0, total, 1.0)
+    found: np.ndarray = (counts * part).sum(1) / np.where(total > 0, total, 1.0)
+    return found

@@ -33,6 +33,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -208,7 +209,7 @@ def weights(
 
 def next_shares(shares: Sequence[float], scores: Tensor, floor: float) -> list[float]:
     """The ranks of the next round, as shares of the largest."""
-    low, high = (float(scores.quantile(level)) for level in (0.25, 0.75))
+    low, high = np.quantile(scores.numpy(), (0.25, 0.75)).tolist()
     moves = [STEP * ((score > high) - (score < low)) for score in scores.tolist()]  # eqs. 8, 9
     return [min(max(share + move, floor), 1.0) for share, move in zip(shares, moves, strict=True)]
 
