@@ -54,9 +54,10 @@ def test_distant_or_equal_models_stay_as_they_are():
     assert torch.stack(mixed).numpy() == pytest.approx(equal)
 
 
-def test_two_rounds_by_hand():
+@pytest.mark.parametrize("mu", [1.0, 2.0])
+def test_two_rounds_by_hand(mu):
     """Of two models at the only distance there is, each takes 1 / e of the other."""
-    lr, mu, steps = 0.1, 2.0, 3
+    lr, steps = 0.1, 3
     w = u = np.full(2, start_on_quadratics())
     for _ in range(3):
         ends = (CURVATURES * OPTIMA + mu * u) / (CURVATURES + mu)

@@ -133,6 +133,32 @@ def test_a_weight_is_averaged_over_those_who_hold_it(aggregate, expected):
     assert after.flatten().tolist() == [expected, 5.0]
 
 
+def test_what_a_codec_has_rounded_counts_from_where_it_is():
+    """A client that was sent 4.5 for 4 and moves it by 1 has moved the server's number by 1.5."""
+    task = Task(
+        lambda: nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False)),
+        "squared_error",
+        0,
+        shape=(1,),
+    )
+    method = FedLPS(ratios=(0.5,))
+    state = method.init(task, KEY)
+    params = {"0.weight": torch.tensor([[1.0], [4.0]]), "2.weight": torch.tensor([[1.0, 1.0]])}
+    state = state._replace(averaged=state.averaged._replace(model=Weights(params, {})))
+    cohort = Cohort((0, 1), {}, 2)
+    message = method.dispatch(task, state, cohort, MOMENT)
+    acc = method.begin(state, cohort)
+    for client in (0, 1):
+        rounded = Weights({"0.weight": torch.tensor([[4.5]]), "2.weight": torch.tensor([[1.0]])}, {})
+        sent = message._replace(model=rounded, kept=message.kept.rows[client])
+        update = {"0.weight": torch.tensor([[1.0]]), "2.weight": torch.zeros(1, 1)}
+        one = torch.tensor(1.0, dtype=torch.float64)
+        reply = method.received(Reply(ModelUpdate(Weights(update, {})), one, {}), sent)
+        acc = method.fold(acc, client, sent, reply)
+    after = method.finish(task, state, acc, MOMENT)[0].model.params["0.weight"]
+    assert after.flatten().tolist() == [1.0, 5.5]
+
+
 def test_every_client_has_a_model_of_its_size():
     models = own_models({"name": "fedlps", "ratios": [0.0, 0.5]}, 2, selector="all")
     left = [int((params["0.weight"] != 0).any(1).sum()) for params, _ in models]
