@@ -28,6 +28,7 @@ from shoal.aggregators.matrix import NO_STEP, Decision, MatrixRule, UpdateMatrix
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
+from shoal.core.threads import side_by_side
 from shoal.core.types import Moment, Weights
 from shoal.kernels.products import mixtures
 
@@ -47,9 +48,13 @@ def averaged(rows: Tensor, held: Tensor) -> Tensor:
     if rows.device.type != "cpu" or rows.dtype != torch.float32:
         return (held.to(rows.device) @ rows.double()).to(rows.dtype)
     means, numbers = torch.empty(len(held), rows.shape[1]), rows.contiguous().numpy()
-    for mean, counts in zip(means, held.numpy(), strict=True):
+
+    def fill(k: int) -> None:
+        counts = held[k].numpy()
         members = np.flatnonzero(counts)
-        mixtures(counts[None, members], [numbers[i] for i in members], mean[None].numpy())
+        mixtures(counts[None, members], [numbers[i] for i in members], means[k : k + 1].numpy())
+
+    side_by_side(fill, range(len(held)))
     return means
 
 

@@ -61,8 +61,8 @@ def likeness(models: Sequence[Sequence[Critical]], pairs: Sequence[tuple[int, in
     alike = partial(compared, places.reshape(-1, length), values.reshape(-1, length))
     found = np.concatenate(side_by_side(alike, np.array_split(chosen.reshape(-1, 2), PARTS)))
     common, correlation = found.T.reshape(2, -1, kinds)
-    alike_in_all: np.ndarray = (common / (2 * length - common) + (correlation + 1) / 2).mean(1)
-    return alike_in_all
+    agreed: np.ndarray = (common / (2 * length - common) + (correlation + 1) / 2).mean(1)
+    return agreed
 
 
 def normality(scores: Tensor) -> Tensor:

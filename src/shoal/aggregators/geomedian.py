@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,6 +35,7 @@ from shoal.aggregators.matrix import (
 )
 from shoal.core.errors import SpecError
 
+CONVERGED = 1e-9  # what coefficients still move by, in all
 FAR = 1e6  # median lengths: beyond, only the direction of an update is looked at
 
 
@@ -43,15 +45,16 @@ def weiszfeld(squares: Tensor, weights: Tensor, iterations: int, smoothing: floa
     The distance of a point to the current centre `z = sum_j b_j w_j` is
     `||z - w_i||^2 = sum_j b_j d_ij^2 - sum_jk b_j b_k d_jk^2 / 2`, so that an iteration costs nothing.
     """
-    shares = weights / weights.sum()
+    apart, counts = squares.numpy(), weights.numpy()  # whose operations take a fifth of the time
+    shares = counts / counts.sum()
     for _ in range(iterations):
-        spread = squares @ shares
-        distances = (spread - 0.5 * (shares @ spread)).clamp(min=0).sqrt()
-        pulled = weights / distances.clamp(min=smoothing)
+        spread = apart @ shares
+        distances = np.sqrt(np.maximum(spread - 0.5 * (shares @ spread), 0))
+        pulled = counts / np.maximum(distances, smoothing)
         before, shares = shares, pulled / pulled.sum()
-        if float((shares - before).abs().sum()) <= 1e-9:
+        if np.abs(shares - before).sum() <= CONVERGED:
             break
-    return shares
+    return torch.from_numpy(shares)
 
 
 @dataclass(frozen=True)

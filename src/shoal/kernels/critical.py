@@ -85,6 +85,8 @@ def _smallest(numbers: np.ndarray, flip: int | np.int32, guess: int, places: np.
             if key <= guess:
                 few[found], where[found] = key, first + p
                 found += 1
+        if guess == 0 and found >= count:  # no key is smaller: these are the first of many zeros
+            break
     near = count <= found <= room
     held = few[:found] if near else numbers ^ np.int32(flip)
     bound, below = _bound(held, guess, count)

@@ -73,7 +73,7 @@ def _check_sum(acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: in
         raise ValueError(f"{rows.shape} rows, {len(weights)} weights and {len(acc)} sums do not fit together")
 
 
-_PIECE = 512  # numbers of each row that are multiplied with the sum while they are in the nearest cache
+_PIECE = 256  # numbers of each row that are multiplied with the sum while they are in the nearest cache
 
 
 @kernel(types.void(float64[::1], given(float32, 2), given(float64, 1), int64, int64, float64[::1]))
