@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.kernels.cholesky import pivoted
+from shoal.kernels.cholesky import pivoted, spanning
 
 
 def matrix(n, rank):
@@ -40,3 +40,19 @@ def test_some_rows_give_all_others():
     found = pivoted(half @ half.T, 10, 1e-12)
     assert len(set(found.pivots.tolist())) == 6
     assert found.interpolation().T @ half[found.pivots] == pytest.approx(half, abs=1e-9)
+
+
+@pytest.mark.parametrize(("width", "n", "rank"), [(1, 1, 1), (7, 12, 3), (30, 20, 11), (25, 40, 25)])
+def test_vectors_that_span_all_others_without_all_products(width, n, rank):
+    vectors = (matrix(width, rank) @ matrix(n, rank).T).astype(np.float32)
+    gram = vectors.T.astype(np.float64) @ vectors
+    found, expected = spanning(vectors, n, 1e-12), pivoted(gram, n, 1e-12)
+    assert found.pivots.tolist() == expected.pivots.tolist()
+    assert len(found.pivots) == rank
+    assert found.lower == pytest.approx(expected.lower, rel=1e-6, abs=1e-6 * np.abs(gram).max() ** 0.5)
+    assert vectors[:, found.pivots] @ found.interpolation() == pytest.approx(vectors, abs=1e-4)
+    assert spanning(vectors, rank - 1, 1e-9) is None
+
+
+def test_nothing_is_spanned_by_nothing():
+    assert len(spanning(np.zeros((3, 4), np.float32), 2, 1e-9).lower) == 0

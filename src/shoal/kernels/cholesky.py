@@ -5,9 +5,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import float64, int64, types
+from numba import float32, float64, int64, types
 
-from shoal.kernels.jit import given, kernel
+from shoal.kernels.jit import given, inner, kernel
+
+
+@inner
+def subtract_rows(total: np.ndarray, factors: np.ndarray, rows: np.ndarray) -> None:
+    """total -= factors[k] * rows[k], one after another; four at a time, because otherwise most of the time
+    goes into reading and writing the total."""
+    whole = factors.size - factors.size % 4
+    for k in range(0, whole, 4):
+        f0, f1, f2, f3 = factors[k], factors[k + 1], factors[k + 2], factors[k + 3]
+        r0, r1, r2, r3 = rows[k], rows[k + 1], rows[k + 2], rows[k + 3]
+        for p in range(total.size):
+            total[p] = (((total[p] - f0 * r0[p]) - f1 * r1[p]) - f2 * r2[p]) - f3 * r3[p]
+    for k in range(whole, factors.size):
+        f0, r0 = factors[k], rows[k]
+        for p in range(total.size):
+            total[p] -= f0 * r0[p]
 
 
 @kernel(int64(given(float64, 2), float64, float64[:, ::1], int64[::1]))
@@ -26,10 +42,7 @@ def _pivoted(gram: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.nda
         row, pivots[steps] = out[steps], pivot
         for i in range(n):
             row[i] = gram[pivot, i]
-        for before in range(steps):
-            factor, other = out[before, pivot], out[before]
-            for i in range(n):
-                row[i] -= factor * other[i]
+        subtract_rows(row, out[:steps, pivot], out)
         scale = 1 / np.sqrt(left[pivot])
         for i in range(n):
             row[i] *= scale
@@ -64,6 +77,46 @@ def pivoted(gram: np.ndarray, most: int, tolerance: float) -> Decomposed | None:
     return None if rank < 0 else Decomposed(out[:rank], pivots[:rank])
 
 
+def spanning(vectors: np.ndarray, most: int, tolerance: float) -> Decomposed | None:
+    """`pivoted` of the inner products of vectors, the columns of a float32 matrix [width, n], without
+    computing those that are not needed: only a pivot's are."""
+    out, pivots = np.empty((most, vectors.shape[1])), np.empty(most, np.int64)
+    rank = _spanning(vectors, tolerance, out, pivots)
+    return None if rank < 0 else Decomposed(out[:rank], pivots[:rank])
+
+
+@kernel(int64(given(float32, 2), float64, float64[:, ::1], int64[::1]))
+def _spanning(vectors: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.ndarray) -> int:
+    """See `spanning`. Row k of L holds the products of all vectors with the k-th direction: with what is left
+    of pivot k beside the directions before, at length 1."""
+    n, directions = vectors.shape[1], np.empty((len(out), len(vectors)))
+    left = np.zeros(n)
+    for line in vectors:
+        for i in range(n):
+            left[i] += np.float64(line[i]) * np.float64(line[i])
+    trace = rest = left.sum()
+    steps = 0
+    while rest > tolerance * trace and steps < len(out):
+        pivot = np.argmax(left)
+        if not left[pivot] > 0:
+            break
+        row, direction, pivots[steps] = out[steps], directions[steps], pivot
+        for c in range(direction.size):
+            direction[c] = vectors[c, pivot]
+        subtract_rows(direction, out[:steps, pivot], directions)
+        direction *= 1 / np.sqrt(left[pivot])
+        row[:] = 0.0
+        subtract_rows(row, -direction, vectors)
+        for i in range(n):
+            left[i] -= row[i] * row[i]
+        left[pivot] = 0.0
+        rest = 0.0
+        for i in range(n):
+            rest += max(left[i], 0.0)
+        steps += 1
+    return steps if rest <= tolerance * trace else -1
+
+
 @kernel(types.void(given(float64, 2), given(float64, 2), float64[:, ::1]))
 def _solve_upper(upper: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
     """upper @ out = right."""
@@ -71,9 +124,6 @@ def _solve_upper(upper: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
         row = out[i]
         for p in range(row.size):
             row[p] = right[i, p]
-        for j in range(i + 1, len(upper)):
-            factor, other = upper[i, j], out[j]
-            for p in range(row.size):
-                row[p] -= factor * other[p]
+        subtract_rows(row, upper[i, i + 1 :], out[i + 1 :])
         for p in range(row.size):
             row[p] /= upper[i, i]

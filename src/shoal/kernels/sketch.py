@@ -16,24 +16,26 @@ def add_up(matrix: np.ndarray, row_signs: np.ndarray, column_signs: np.ndarray, 
     side, across = out.shape
     if row_signs.size != rows or column_signs.size != columns or side > rows or across > columns:
         raise ValueError("a sketch is no larger than its matrix, which needs a sign for each row and column")
-    line = np.empty(columns, np.float32)
+    line = np.empty(across, np.float32)  # of as many columns as the sketch has, which stay in the cache
     for i in range(side):
-        for r in range(i, rows, side):
-            row, sign = matrix[r], row_signs[r]
-            if r == i:
-                for c in range(columns):
-                    line[c] = sign * row[c]
-            else:
-                for c in range(columns):
-                    line[c] += sign * row[c]
         found = out[i]
-        for c in range(across):
-            found[c] = column_signs[c] * line[c]
-        for first in range(across, columns, across):
+        for first in range(0, columns, across):
             count = min(across, columns - first)
-            more, signs = line[first : first + count], column_signs[first : first + count]
-            for c in range(count):
-                found[c] += signs[c] * more[c]
+            for r in range(i, rows, side):
+                row, sign = matrix[r, first : first + count], row_signs[r]
+                if r == i:
+                    for c in range(count):
+                        line[c] = sign * row[c]
+                else:
+                    for c in range(count):
+                        line[c] += sign * row[c]
+            signs = column_signs[first : first + count]
+            if first == 0:
+                for c in range(count):
+                    found[c] = signs[c] * line[c]
+            else:
+                for c in range(count):
+                    found[c] += signs[c] * line[c]
 
 
 _LANES = 64  # sums of a product, side by side
@@ -45,14 +47,14 @@ def multiply(matrix: np.ndarray, vectors: np.ndarray, out: np.ndarray) -> None:
     rows, columns = matrix.shape
     if vectors.shape[1] != columns or out.shape[0] != vectors.shape[0] or out.shape[1] != rows:
         raise ValueError("matrix, vectors and products do not fit together")
-    sums = np.empty(_LANES, np.float32)
+    sums, whole = np.empty(_LANES, np.float32), columns - columns % _LANES
     for i in range(rows):
         for k in range(len(vectors)):
+            row, vector = matrix[i], vectors[k]
             sums[:] = 0
-            for first in range(0, columns, _LANES):
-                count = min(_LANES, columns - first)
-                row, vector = matrix[i, first : first + count], vectors[k, first : first + count]
-                here = sums[:count]
-                for c in range(count):
-                    here[c] += row[c] * vector[c]
+            for first in range(0, whole, _LANES):
+                for lane in range(_LANES):
+                    sums[lane] += row[first + lane] * vector[first + lane]
+            for lane in range(columns - whole):
+                sums[lane] += row[whole + lane] * vector[whole + lane]
             out[k, i] = sums.sum()

@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from shoal.core.key import Key
-from shoal.kernels.cholesky import pivoted
+from shoal.kernels import eigen as kernels
+from shoal.kernels.cholesky import pivoted, spanning
+from shoal.kernels.fold import sum_of_squares
 from shoal.kernels.products import products
 from shoal.kernels.sketch import add_up, multiply
 
@@ -103,7 +105,12 @@ def spectrum(matrix: Tensor, gram: np.ndarray | None = None) -> tuple[Tensor, Te
 
 
 def eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, ascending, and eigenvectors; also of several matrices."""
+    """Eigenvalues, ascending, and eigenvectors of a matrix of inner products; also of several."""
+    if gram.shape[-1] < LARGE and gram.device.type == "cpu" and gram.dtype == torch.float64:
+        several = gram.reshape(-1, *gram.shape[-2:]).contiguous()
+        squares, vectors = torch.empty_like(several[:, 0]), torch.empty_like(several)
+        kernels.eigen(several.numpy(), squares.numpy(), vectors.numpy())
+        return squares.reshape(gram.shape[:-1]), vectors.reshape(gram.shape)
     try:
         squares, vectors = torch.linalg.eigh(gram)
     # in float32 it may not converge, as with one value far above many zeros
@@ -114,10 +121,12 @@ def eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
 
 def factored(matrix: Tensor, rank: int) -> Factors:
     """The nearest matrix of that rank (Eckart and Young). Directions that it does not have are zeros."""
-    large = min(matrix.shape) >= LARGE and matrix.device.type == "cpu" and matrix.dtype == torch.float32
-    gram = products(_wide(matrix).contiguous().numpy()) if large else None
-    few = None if gram is None else _of_few_directions(matrix, gram, rank)
-    near, s, far = few or _of_many(matrix, gram, rank)
+    side, plain = min(matrix.shape), matrix.device.type == "cpu" and matrix.dtype == torch.float32
+    gram = products(_wide(matrix).contiguous().numpy()) if plain else None
+    found = None
+    if gram is not None and TINY < gram.max() < 1 / TINY:
+        found = (_of_few_directions if side >= LARGE else _of_small)(matrix, gram, rank)
+    near, s, far = found or _of_many(matrix, gram, rank)
     return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
 
 
@@ -137,17 +146,20 @@ def spanned(matrix: Tensor, rank: int) -> Factors | None:
     numbers, (signs, probes) = wide.contiguous().numpy(), _random_columns(columns)
     sketch, images = np.empty((rows, side), np.float32), np.empty((len(probes), rows))
     add_up(numbers, np.ones(rows, np.float32), signs, sketch)
-    gram = products(sketch)
-    energy = float(gram.trace())
-    found = pivoted(gram, min(rank, 2 * side // 3), ROUNDING) if TINY < energy < 1 / TINY else None
+    energy = sum_of_squares(sketch.reshape(-1))
+    if not TINY < energy < 1 / TINY:
+        return None
+    found = spanning(np.ascontiguousarray(sketch.T), min(rank, 2 * side // 3), ROUNDING)
     if found is None:
         return None
     spread, pivots = found.interpolation(), found.pivots
     multiply(numbers, probes, images)
     if not np.square(images - images[:, pivots] @ spread).sum() <= 8 * ROUNDING * energy:
         return None
-    near = torch.from_numpy(spread).T.to(wide.dtype, memory_format=torch.contiguous_format)
-    far, s = wide[torch.from_numpy(pivots)].T.contiguous(), torch.ones(len(pivots))
+    near, far = (
+        torch.from_numpy(np.ascontiguousarray(part.T, np.float32)) for part in (spread, numbers[pivots])
+    )
+    s = torch.ones(len(pivots))
     return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
 
 
@@ -161,17 +173,23 @@ def _random_columns(width: int) -> tuple[np.ndarray, np.ndarray]:
 def _of_few_directions(matrix: Tensor, gram: np.ndarray, rank: int) -> tuple[Tensor, Tensor, Tensor] | None:
     """The vectors of the shorter side, the values, and the vectors of the longer side; None if there are
     many directions."""
-    if not TINY < gram.max() < 1 / TINY:
-        return None
     found = pivoted(gram, len(gram) // 2, ROUNDING)
     if found is None:
         return None
     rows = torch.from_numpy(found.lower)
-    squares, turned = torch.linalg.eigh(rows @ rows.T)
+    squares, turned = eigen(rows @ rows.T)
     s = squares.flip(0)[:rank].sqrt()
     near = rows.T @ (turned.flip(1)[:, :rank] / s)
     far = ((near / s).T.float() @ _wide(matrix)).T
     return _padded(near, rank), _padded(s, rank), _padded(far, rank)
+
+
+def _of_small(matrix: Tensor, gram: np.ndarray, rank: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, of a matrix that is not large."""
+    wide = _wide(matrix).contiguous()
+    near, s, far = torch.empty(len(wide), rank), torch.empty(rank), torch.empty(wide.shape[1], rank)
+    kernels.decompose(gram, wide.numpy(), near.numpy(), s.numpy(), far.numpy())
+    return near, s, far
 
 
 def _of_many(matrix: Tensor, gram: np.ndarray | None, rank: int) -> tuple[Tensor, Tensor, Tensor]:
