@@ -124,12 +124,17 @@ def _plain(values: Mapping[str, Tensor]) -> Flat | None:
 
 
 def _marks(layout: Layout, pruning: Pruning) -> Marks:
-    found = (pruning.get(name, WHOLE) for name in layout.names)
-    return tuple((_bytes(kept.rows), _bytes(kept.columns)) for kept in found)
+    return _read_marks(layout.names, tuple(pruning.items()))
+
+
+@lru_cache(maxsize=32)  # which tells tensors apart by their identity: reading them takes longer
+def _read_marks(names: tuple[str, ...], pruning: tuple[tuple[str, Kept], ...]) -> Marks:
+    found = dict(pruning)
+    return tuple((_bytes(kept.rows), _bytes(kept.columns)) for kept in (found.get(n, WHOLE) for n in names))
 
 
 def _bytes(marks: Tensor) -> bytes:
-    return b"" if marks is ALL else marks.cpu().numpy().tobytes()
+    return marks.cpu().numpy().tobytes()
 
 
 @lru_cache(maxsize=32)  # the clients of a round have few different ones
