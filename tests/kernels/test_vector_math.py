@@ -11,15 +11,6 @@ def models(size):
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 1001])
-def test_further_along_the_step_rounded_once(size):
-    new, now, _ = models(size)
-    out = np.empty(size, np.float32)
-    vector_math.extend(out, new, now, -2.7)
-    first, second = new.astype(np.float64), now.astype(np.float64)
-    assert np.array_equal(out, (first + -2.7 * (first - second)).astype(np.float32))
-
-
-@pytest.mark.parametrize("size", [0, 1, 7, 1001])
 def test_the_square_of_a_step_and_its_product_with_the_one_before(size):
     new, now, before = (model.astype(np.float64) for model in models(size))
     square, inner = vector_math.turn(*models(size))

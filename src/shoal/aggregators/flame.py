@@ -97,8 +97,8 @@ class Flame(MatrixRule):
         if not came.ids:
             return Outcome(state, NO_STEP)
         decision, usual = self._decided(state, came)
-        # in float32, which takes a quarter of the time
-        draw = torch.randn(len(decision.step), generator=moment.key.fold("noise").torch())
+        source = moment.key.fold("noise").torch()
+        draw = torch.randn(len(decision.step), generator=source, dtype=torch.float64)
         noise = draw.to(decision.step.device)
         decision.step.add_(noise, alpha=self.noise * usual / len(draw) ** 0.5)
         return decision.outcome(came)

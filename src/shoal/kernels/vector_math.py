@@ -1,4 +1,4 @@
-"""Steps of a model: their lengths, extrapolations along them, and how much of a model they move."""
+"""Steps of a model: their lengths, how much of it they move, and control variates that follow from them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,6 @@ from numba import float32, float64, int64, types
 
 from shoal.kernels.jit import Flag, Real, bare, given, kernel
 from shoal.kernels.layout import SQUARABLE
-
-
-@kernel(types.void(float32[::1], given(float32, 1), given(float32, 1), float64))
-def extend(out: np.ndarray, now: np.ndarray, before: np.ndarray, by: float) -> None:
-    """out[p] = now[p] + by * (now[p] - before[p]), in float64 and rounded once."""
-    if now.size != out.size or before.size != out.size:
-        raise ValueError("out, now and before must have as many numbers")
-    for p in range(out.size):
-        here = np.float64(now[p])
-        out[p] = here + by * (here - np.float64(before[p]))
 
 
 @kernel(types.void(float32[::1], given(float32, 1), given(float64, 1), float64))
