@@ -58,7 +58,8 @@ def side_by_side(
     others = [other_threads(threads).submit(take) for _ in range(threads - 1)]
     take()
     for other in others:
-        other.result()
+        if not other.cancel():  # not begun: nothing is left for it, and it may wait for us
+            other.result()
     return [done[place] for place in range(len(items))]
 
 
