@@ -12,6 +12,7 @@ from shoal.bench.workloads import GROUPS, WORKLOADS, named
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.data.bundled import mnist5k
+from shoal.engines.local import LocalEngine
 from shoal.loop import advance, start
 from shoal.runs.build import deal
 from shoal.runs.runner import closing, one_thread
@@ -85,6 +86,23 @@ def test_a_million_clients_are_timed_with_their_directory(tmp_path, monkeypatch)
     assert written[:2] == [{"spec.toml", "rounds.jsonl", "latest.json", "lock"}] * 2
     for rounds, names in zip((2, 4), written[2:], strict=True):
         assert whole | {f"progress-{rounds}.safetensors"} <= names
+
+
+def test_modes_are_tried_before_anything_is_timed(monkeypatch):
+    modes, tried = [], LocalEngine.exchange
+
+    def exchange(engine, *args):
+        modes.append(engine.settled)
+        return tried(engine, *args)
+
+    def serve(stretch, rounds):
+        assert modes.count(False) == len(modes) > 0
+        modes.clear()
+        stretch(0, rounds)
+        assert modes == [True] * rounds
+
+    monkeypatch.setattr(LocalEngine, "exchange", exchange)
+    shoal_contestant(tiny(), serve)
 
 
 def test_settings_of_the_published_workloads():

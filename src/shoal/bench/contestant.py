@@ -25,8 +25,10 @@ from shoal.bench.pfl import pfl
 from shoal.bench.plain_pytorch import Plain, keep_memory
 from shoal.bench.usage import Meter, used
 from shoal.bench.workloads import Workload, named
+from shoal.engines.local import LocalEngine
 from shoal.loop import advance, start
 from shoal.run_settings import EngineSpec
+from shoal.runs.build import Setup
 from shoal.runs.directory import RunDirectory
 from shoal.runs.record import Record, as_record
 from shoal.runs.runner import closing, conclude, one_thread, save
@@ -52,6 +54,7 @@ def shoal(workload: Workload, serve: Serve, **engine: Any) -> None:
     spec = from_table({**table, "engine": {**table["engine"], **engine}})
     with one_thread(), closing(spec) as setup, tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(Path(folder) / "run", setup.spec)
+        _settle(setup)
         progress, records, epochs = start(setup.federation), list[Record](), workload.local.epochs
 
         def run(first: int, rounds: int) -> tuple[float, int]:
@@ -72,6 +75,13 @@ def shoal(workload: Workload, serve: Serve, **engine: Any) -> None:
             return seconds, epochs * sum(counts)
 
         serve(run, workload.rounds)
+
+
+def _settle(setup: Setup) -> None:
+    """Play until "auto" has made up its mind: that happens once, however long a run is."""
+    progress, engine = start(setup.federation), setup.federation.engine
+    while isinstance(engine, LocalEngine) and not engine.settled:
+        progress, _ = advance(setup.federation, progress)
 
 
 CONTESTANTS: dict[str, Callable[[Workload, Serve], None]] = {
