@@ -129,6 +129,14 @@ def test_training_is_that_of_autograd(hidden, loss, extras):
     check(problem, loss, shift=shift, **EXTRAS[extras])
 
 
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_layers_that_are_multiplied_in_pieces(extras):
+    problem = make((1700, 150, 37, 7), "cross_entropy", [[10, 7], [3]])
+    check(problem, "cross_entropy", **EXTRAS[extras])
+    shift = np.random.default_rng(1).normal(0, 0.1, (2, problem.plan.params)).astype(np.float32)
+    check(problem, "cross_entropy", shift=shift, **EXTRAS[extras])
+
+
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 8, 10, 11])
 @pytest.mark.parametrize("inputs", [1, 15, 16, 17, 64])
 def test_sizes_that_do_and_do_not_fill_vectors(inputs, heads):

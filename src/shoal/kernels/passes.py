@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from shoal.kernels.activations import mask, unfuse
+from shoal.kernels.bands import CHUNK, accumulate, dots, outers_one
 from shoal.kernels.formats import MOMENTUM, WEIGHTS, NumberFormat, draw_for, to_either, to_nearest
 from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare, inner
 from shoal.kernels.layout import BAND, Net, Workspace, clear
-from shoal.kernels.tiles import LANES, TALL, make_dot, make_outer
 
-_CHUNK = 64  # samples processed together: their values stay in the cache, their pages in the TLB
+_COLUMNS = 128  # of a band of weights, which are used and updated before the next
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -53,65 +52,6 @@ def _shift(w: np.ndarray, at: Index, shift: np.ndarray, flat: Index, count: Inde
         row[i] -= rate * more[i]
 
 
-def _dot_band(rows: int) -> Callable[..., None]:
-    two, one = make_dot(rows, 2), make_dot(rows, 1)
-
-    @bare
-    def dots(
-        y: np.ndarray, yo: Index, ys: Index,
-        w: np.ndarray, wo: Index, ws: Index,
-        x: np.ndarray, xo: Index,
-        batch: Index,
-    ) -> None:  # fmt: skip
-        for b in range(0, batch - 1, 2):
-            two(y, yo + b * ys, ys, w, wo, ws, x, xo + b * ws, ws, ws)
-        if batch % 2:
-            one(y, yo + (batch - 1) * ys, ys, w, wo, ws, x, xo + (batch - 1) * ws, ws, ws)
-
-    return dots
-
-
-def _outer_band(rows: int) -> Callable[..., None]:
-    tile = make_outer(rows)
-
-    @bare
-    def outers(
-        y: np.ndarray, yo: Index, wide: Index,
-        a: np.ndarray, ao: Index, ar: Index, ak: Index,
-        x: np.ndarray, xo: Index,
-        n: Index, scale: Real,
-    ) -> None:  # fmt: skip
-        for i in range(0, wide, LANES):
-            tile(y, yo + i, wide, a, ao, ar, ak, x, xo + i, wide, n, scale)
-
-    return outers
-
-
-_dots_tall, _dots_two, _dots_one = _dot_band(TALL), _dot_band(2), _dot_band(1)
-_outers_tall, _outers_two, _outers_one = _outer_band(2 * TALL), _outer_band(2), _outer_band(1)
-
-
-@bare
-def _dots(
-    y: np.ndarray, yo: Index, ys: Index,
-    out: Index,
-    w: np.ndarray, wo: Index, ws: Index,
-    x: np.ndarray, xo: Index,
-    batch: Index,
-) -> None:  # fmt: skip
-    """y[b, o] = sum_i w[o, i] * x[b, i]."""
-    apart()
-    o = 0
-    while o + TALL <= out:
-        _dots_tall(y, yo + o, ys, w, wo + o * ws, ws, x, xo, batch)
-        o += TALL
-    while o + 2 <= out:
-        _dots_two(y, yo + o, ys, w, wo + o * ws, ws, x, xo, batch)
-        o += 2
-    if o < out:
-        _dots_one(y, yo + o, ys, w, wo + o * ws, ws, x, xo, batch)
-
-
 @bare
 def forward(net: Net, work: Workspace, batch: Index) -> None:
     """Compute the activations of all layers from those of the input."""
@@ -125,9 +65,9 @@ def forward_layer(net: Net, work: Workspace, layer: Index, first: Index, batch: 
     apart()
     out, wide, ys = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
     xo, yo = net.values[layer] + first * wide, net.values[layer + 1] + first * ys
-    for b in range(0, batch, _CHUNK):
-        args = (wide, work.values, xo + b * wide, min(_CHUNK, batch - b))
-        _dots(work.values, yo + b * ys, ys, out, work.params, net.weights[layer], *args)
+    for b in range(0, batch, CHUNK):
+        args = (wide, work.values, xo + b * wide, min(CHUNK, batch - b))
+        dots(work.values, yo + b * ys, ys, out, work.params, net.weights[layer], *args)
     bias = work.params[net.biases[layer] : net.biases[layer] + out]
     for b in range(batch):
         row = work.values[yo + b * ys : yo + b * ys + out]
@@ -138,27 +78,6 @@ def forward_layer(net: Net, work: Workspace, layer: Index, first: Index, batch: 
         else:
             for i in range(out):
                 row[i] += bias[i]
-
-
-@bare
-def _accumulate(
-    y: np.ndarray, yo: Index, rows: Index, wide: Index,
-    a: np.ndarray, ao: Index, ar: Index, ak: Index,
-    x: np.ndarray, xo: Index,
-    n: Index, scale: Real,
-) -> None:  # fmt: skip
-    """y[r, i] += scale * sum_{k < n} a[r, k] * x[k, i], with rows of `wide` numbers in y and x."""
-    apart()
-    for k in range(0, n, _CHUNK):
-        at, xk, count, r = ao + k * ak, xo + k * wide, min(_CHUNK, n - k), 0
-        while r + 2 * TALL <= rows:
-            _outers_tall(y, yo + r * wide, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
-            r += 2 * TALL
-        while r + 2 <= rows:
-            _outers_two(y, yo + r * wide, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
-            r += 2
-        if r < rows:
-            _outers_one(y, yo + r * wide, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
 
 
 @bare
@@ -178,7 +97,7 @@ def backward(
     The last layer has `last` rows; those after the first `batch` affect only this layer. `scales` has what
     dropout multiplied each hidden layer by, and one more number if the input's gradients are wanted too.
     """
-    none, one = np.int64(0), np.int64(1)  # each literal would be compiled as a separate type
+    one = np.int64(1)  # a literal would be compiled as a separate type
     end = origin.size  # of the layer's parameters in the flat arrays
     lowest = net.weights.size - scales.size  # the lowest layer whose input's gradients are computed
     for layer in range(net.weights.size - 1, -1, -1):
@@ -189,27 +108,17 @@ def backward(
         if layer >= lowest:
             clear(work.slopes, dx, batch * wide)
         for o in range(0, out, BAND):
-            rows, at = min(BAND, out - o), w + o * wide
-            if layer >= lowest:
-                _accumulate(
-                    work.slopes, dx, batch, wide, work.slopes, dy + o, slope, one, work.params, at, rows, _ONE
-                )
-            if layer >= net.weights.size - rule.held:
-                continue
-            args = (work.slopes, dy + o, one, slope, work.values, x, rows_in)
-            count = net.sizes[layer]
-            if plain(rule):
-                _accumulate(work.params, at, rows, wide, *args, -rule.rate)
-            elif only_shifted(rule):
-                _accumulate(work.params, at, rows, wide, *args, -rule.rate)
-                for r in range(rows):
-                    _shift(work.params, at + r * wide, shift, flat + (o + r) * count, count, rule.rate)
-            else:
-                clear(work.gradient, none, rows * wide)
-                _accumulate(work.gradient, none, rows, wide, *args, _ONE)
-                for r in range(rows):
-                    place = flat + (o + r) * count
-                    _descend(work, at + r * wide, r * wide, count, rule, step, origin, shift, place)
+            rows = min(BAND, out - o)
+            for c in range(0, wide, _COLUMNS):
+                some, at = min(_COLUMNS, wide - c), w + o * wide + c
+                if layer >= lowest:
+                    into, source = (work.slopes, dx + c, batch, some, wide), (work.params, at, rows)
+                    accumulate(*into, work.slopes, dy + o, slope, one, *source, _ONE)
+                if layer < net.weights.size - rule.held:
+                    far = net.sizes[layer]
+                    piece = Piece(at, rows, some, wide, min(some, far - c), flat + o * far + c, far)
+                    args = (work.slopes, dy + o, one, slope, work.values, x + c, rows_in)
+                    _update(work, piece, args, rule, step, origin, shift)
         if layer < net.weights.size - rule.held:
             _descend_bias(net, work, layer, rows_in, rule, step, origin, shift, end - out)
         if layer == net.weights.size - 1 and work.mix.size:
@@ -219,6 +128,45 @@ def backward(
         end = flat
 
 
+Source = tuple[np.ndarray, Index, Index, Index, np.ndarray, Index, Index]
+
+
+class Piece(NamedTuple):
+    """A part of a matrix of weights."""
+
+    at: Index  # where it starts
+    rows: Index
+    columns: Index
+    wide: Index  # distance of two rows
+    own: Index  # columns that are no padding
+    flat: Index  # where it starts in the flat arrays
+    far: Index  # distance of two rows there
+
+
+@bare
+def _update(
+    work: Workspace, piece: Piece, source: Source, rule: StepRule, step: Index, origin: np.ndarray,
+    shift: np.ndarray,
+) -> None:  # fmt: skip
+    """One step for some weights; `source` is what `accumulate` adds up to their gradient."""
+    none, rows, columns, wide = np.int64(0), piece.rows, piece.columns, piece.wide
+    if plain(rule):
+        accumulate(work.params, piece.at, rows, columns, wide, *source, -rule.rate)
+        return
+    if only_shifted(rule):
+        accumulate(work.params, piece.at, rows, columns, wide, *source, -rule.rate)
+    else:
+        for r in range(rows):
+            clear(work.gradient, r * wide, columns)
+        accumulate(work.gradient, none, rows, columns, wide, *source, _ONE)
+    for r in range(rows):
+        row, place = r * wide, piece.flat + r * piece.far
+        if only_shifted(rule):
+            _shift(work.params, piece.at + row, shift, place, piece.own, rule.rate)
+        else:
+            _descend(work, piece.at + row, row, piece.own, rule, step, origin, shift, place)
+
+
 @bare
 def _descend_bias(
     net: Net, work: Workspace, layer: Index, batch: Index, rule: StepRule, step: Index, origin: np.ndarray,
@@ -226,15 +174,15 @@ def _descend_bias(
 ) -> None:  # fmt: skip
     """`_descend` for a bias: a row whose input is always 1."""
     none, wide, at, dy = np.int64(0), net.strides[layer + 1], net.biases[layer], net.values[layer + 1]
-    args = (wide, work.one, none, none, none, work.slopes, dy, batch)
+    args = (wide, wide, work.one, none, none, none, work.slopes, dy, batch)
     if plain(rule):
-        _outers_one(work.params, at, *args, -rule.rate)
+        outers_one(work.params, at, *args, -rule.rate)
     elif only_shifted(rule):
-        _outers_one(work.params, at, *args, -rule.rate)
+        outers_one(work.params, at, *args, -rule.rate)
         _shift(work.params, at, shift, flat, net.sizes[layer + 1], rule.rate)
     else:
         clear(work.gradient, none, wide)
-        _outers_one(work.gradient, none, *args, _ONE)
+        outers_one(work.gradient, none, *args, _ONE)
         _descend(work, at, none, net.sizes[layer + 1], rule, step, origin, shift, flat)
 
 

@@ -18,18 +18,35 @@ from llvmlite import ir
 from numba import types
 
 from shoal.kernels.jit import emitted
-from shoal.kernels.vectors import INDEX, Loop, fma, load, shuffle, spread, start, store, zeros
+from shoal.kernels.vectors import (
+    INDEX,
+    Loop,
+    fma,
+    joined,
+    load,
+    prefetch,
+    shuffle,
+    spread,
+    start,
+    store,
+    zeros,
+)
 
 LANES = 16
-# rows of a tile: 4 x 2 sums take 8 of the 32 registers of AVX-512, but all 16 of AVX2, with none to spare
-TALL = 4 if llvmlite.binding.get_host_cpu_features().get("avx512f", False) else 2
+_BROAD = llvmlite.binding.get_host_cpu_features().get(
+    "avx512f", False
+)  # 32 registers of 16 lanes, not 16 of 8
+# rows of the tiles: with AVX2, 2 x 3 sums take 12 registers, and 5 rows take 10
+TALL, TALLER = (4, 8) if _BROAD else (2, 5)
+_PART = 16 if _BROAD else 8  # lanes of a register
 
 
 def make_dot(rows: int, batch: int) -> Callable[..., None]:
     """Code for `rows x batch` inner products.
 
     dot(y, yo, ys, w, wo, ws, x, xo, xs, n):
-    y[yo + b*ys + r] = sum_{i < n} w[wo + r*ws + i] * x[xo + b*xs + i]; n is a positive multiple of `LANES`.
+    y[yo + b*ys + r] += sum_{i < n} w[wo + r*ws + i] * x[xo + b*xs + i]; n is a positive multiple of `LANES`.
+    The same numbers of the next rows of w are asked for: the processor does not foresee them in short rows.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
@@ -37,15 +54,22 @@ def make_dot(rows: int, batch: int) -> Callable[..., None]:
         ys, ws, xs, n = args[2], args[5], args[8], args[9]
         w_rows = [builder.gep(w, [builder.mul(ws, INDEX(r))]) for r in range(rows)]
         x_rows = [builder.gep(x, [builder.mul(xs, INDEX(b))]) for b in range(batch)]
-        with Loop(builder, n, LANES, zeros(rows * batch, LANES)) as loop:
-            x_parts = [load(builder, builder.gep(row, [loop.at]), LANES) for row in x_rows]
-            for r, row in enumerate(w_rows):
-                w_part = load(builder, builder.gep(row, [loop.at]), LANES)
-                for b, x_part in enumerate(x_parts):
-                    loop.add(r * batch + b, w_part, x_part)
+        parts, following = LANES // _PART, builder.mul(ws, INDEX(rows))
+        with Loop(builder, n, LANES, zeros(rows * batch * parts, _PART)) as loop:
+            for row in w_rows:
+                prefetch(builder, builder.gep(row, [builder.add(loop.at, following)]))
+            for part in range(parts):  # one after the other: so few registers are in use
+                at = builder.add(loop.at, INDEX(part * _PART))
+                w_parts = [load(builder, builder.gep(row, [at]), _PART) for row in w_rows]
+                for b, row in enumerate(x_rows):
+                    x_part = load(builder, builder.gep(row, [at]), _PART)
+                    for r, w_part in enumerate(w_parts):
+                        loop.add((b * rows + r) * parts + part, w_part, x_part)
+        sums = joined(builder, loop.sums, LANES)
         for b in range(batch):
-            sums = _add_lanes(builder, [loop.sums[r * batch + b] for r in range(rows)])
-            store(builder, sums, builder.gep(y, [builder.mul(ys, INDEX(b))]))
+            place = builder.gep(y, [builder.mul(ys, INDEX(b))])
+            total = _add_lanes(builder, sums[b * rows : (b + 1) * rows])
+            store(builder, builder.fadd(load(builder, place, rows), total), place)
         return context.get_dummy_value()
 
     def dot(
@@ -60,16 +84,18 @@ def make_dot(rows: int, batch: int) -> Callable[..., None]:
 def make_outer(rows: int) -> Callable[..., None]:
     """Code for `LANES` columns of `rows` sums of outer products.
 
-    outer(y, yo, ys, a, ao, ar, ak, x, xo, xs, n, scale):
+    outer(y, yo, ys, a, ao, ar, ak, x, xo, xs, n, scale, ahead):
     y[yo + r*ys + i] += scale * sum_{k < n} a[ao + r*ar + k*ak] * x[xo + k*xs + i] for i < LANES; n > 0.
+    What is `ahead` of each of these x is asked for.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         y, a, x = (start(context, builder, signature, args, at) for at in (0, 3, 7))
-        ys, ar, ak, xs, n, scale = args[2], args[5], args[6], args[9], args[10], args[11]
+        ys, ar, ak, (xs, n, scale, ahead) = args[2], args[5], args[6], args[9:13]
         a_rows = [builder.gep(a, [builder.mul(ar, INDEX(r))]) for r in range(rows)]
-        with Loop(builder, n, 1, zeros(rows, LANES)) as loop:
-            x_part = load(builder, builder.gep(x, [builder.mul(loop.at, xs)]), LANES)
+        with Loop(builder, n, 1, zeros(rows, LANES), [(x, xs)]) as loop:
+            prefetch(builder, builder.gep(loop.walks[0], [ahead]))
+            x_part = load(builder, loop.walks[0], LANES)
             step = builder.mul(loop.at, ak)
             for r, row in enumerate(a_rows):
                 loop.add(r, spread(builder, builder.load(builder.gep(row, [step])), LANES), x_part)
@@ -84,11 +110,11 @@ def make_outer(rows: int) -> Callable[..., None]:
         y: Any, yo: Any, ys: Any,
         a: Any, ao: Any, ar: Any, ak: Any,
         x: Any, xo: Any, xs: Any,
-        n: Any, scale: Any,
+        n: Any, scale: Any, ahead: Any,
     ) -> Any:  # fmt: skip
         index = types.int64
         return types.void(
-            y, index, index, a, index, index, index, x, index, index, index, types.float32
+            y, index, index, a, index, index, index, x, index, index, index, types.float32, index
         ), emit
 
     return emitted(outer)

@@ -114,9 +114,40 @@ def fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Valu
     return builder.call(function, [a, b, c])
 
 
+def joined(builder: ir.IRBuilder, parts: Sequence[ir.Value], lanes: int) -> list[ir.Value]:
+    """Vectors of so many lanes, each put together of neighbours."""
+    vectors, width = list(parts), int(parts[0].type.count)
+    while width < lanes:
+        width *= 2
+        vectors = [shuffle(builder, a, b, list(range(width))) for a, b in zip(vectors[::2], vectors[1::2])]
+    return vectors
+
+
+def prefetch(builder: ir.IRBuilder, place: ir.Value) -> None:
+    """Ask for what lies there, to have it in the nearest cache soon; the place need not exist."""
+    byte, number, module = ir.IntType(8).as_pointer(), ir.IntType(32), builder.module
+    name, kind = "llvm.prefetch.p0i8", ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+    function = module.globals.get(name) or ir.Function(module, kind, name)
+    to_read, keep, data = number(0), number(3), number(1)
+    builder.call(function, [builder.bitcast(place, byte), to_read, keep, data])
+
+
 def first_lanes(builder: ir.IRBuilder, count: ir.Value, lanes: int) -> ir.Value:
     """Of each lane whether it is one of the first `count`."""
     numbers = ir.VectorType(INDEX, lanes)
     given = builder.insert_element(ir.Constant(numbers, ir.Undefined), count, _LANE(0))
     given = shuffle(builder, given, ir.Constant(numbers, ir.Undefined), [0] * lanes)
     return builder.icmp_signed("<", ir.Constant(numbers, list(range(lanes))), given)
+
+
+def turned(builder: ir.IRBuilder, rows: Sequence[ir.Value]) -> list[ir.Value]:
+    """The columns of as many vectors as each has lanes, a power of two."""
+    rows, side, step = list(rows), len(rows), 1
+    while step < side:  # rows and lanes whose numbers differ in one bit change places
+        for i in (i for i in range(side) if not i & step):
+            a, b, lanes = rows[i], rows[i + step], range(side)
+            low = [lane + side - step if lane & step else lane for lane in lanes]
+            high = [lane + side if lane & step else lane + step for lane in lanes]
+            rows[i], rows[i + step] = shuffle(builder, a, b, low), shuffle(builder, a, b, high)
+        step *= 2
+    return rows
