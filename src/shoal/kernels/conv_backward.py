@@ -25,9 +25,11 @@ from shoal.kernels.jit import Flag, Index, Real, apart, bare
 from shoal.kernels.layout import Net, Workspace, clear
 from shoal.kernels.moves import turn
 
-_five, _three_two, _three = make_gather(5, 16), make_gather(3, 32), make_gather(3, 16)
+_five, _five_half = make_gather(5, 16), make_gather(5, 8)
+_three_two, _three = make_gather(3, 32), make_gather(3, 16)
 _one_four, _one = make_gather(1, 64), make_gather(1, 16)
 _passed, _sort, _sort_one = make_pass(8), make_sort(4), make_sort(1)
+_HALF = 8  # lanes of a tile for short runs
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -83,8 +85,8 @@ def _gather(
 ) -> None:  # fmt: skip
     """For each of `count` lists, y[target + (line, k)] += sum_e factors[e] * x[places[e] + (line, k)].
 
-    There are `lines` of `run` numbers. All lists go through one tile before the next: so the part of x that
-    they share stays in the cache.
+    There are `lines` of `run` numbers, a multiple of 16, or 8 with room for 16. All lists go through one tile
+    before the next: so the part of x that they share stays in the cache.
     """
     line = 0
     while line < lines:
@@ -99,7 +101,9 @@ def _gather(
                     continue
                 at, target = lists.starts[i], lists.targets[i] + line * ys + k
                 source = (x, xo + line * xs + k, xs, lists.places, at, lists.factors, at, lists.lengths[i])
-                if rows == 5:
+                if rows == 5 and run <= _HALF:
+                    _five_half(y, target, ys, *source)
+                elif rows == 5:
                     _five(y, target, ys, *source)
                 elif rows == 3 and wide == 32:
                     _three_two(y, target, ys, *source)
@@ -121,6 +125,7 @@ def _add_weights(
     """Add a sample's gradients of the weights: for each output, multiples of what its kernel saw."""
     apart()
     block, none, one = positions_at_once(s), np.int64(0), np.int64(1)
+    run = _HALF if s.run <= _HALF else s.padded
     for first in range(0, s.area, block):
         count = min(block, s.area - first)
         for out in range(s.outputs):
@@ -130,12 +135,12 @@ def _add_weights(
             lists.lengths[out] = none if strange else list_positions(*into, *source, count)
             lists.starts[out] = out * block
             lists.targets[out] = s.weights + out * s.lines * s.padded
-        _gather(gradient, s.padded, inputs, sample, s.line, lists, s.outputs, s.lines, s.padded)
+        _gather(gradient, s.padded, inputs, sample, s.line, lists, s.outputs, s.lines, run)
     for out in range(s.outputs):
         if strange:
             lists.lengths[0], lists.starts[0] = _list_all(s, out, passing, which, wo, places, lists), none
             lists.targets[0] = s.weights + out * s.lines * s.padded
-            _gather(gradient, s.padded, inputs, sample, s.line, lists, one, s.lines, s.padded)
+            _gather(gradient, s.padded, inputs, sample, s.line, lists, one, s.lines, run)
         for line in range(s.lines):  # vectors end behind the run, where the next pixels are
             at = s.weights + (out * s.lines + line) * s.padded
             clear(gradient, at + s.run, s.padded - s.run)

@@ -7,19 +7,18 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.blocks import FOLD_INT, FOLD_TEXT, PER_BLOCK, fold, fractions
-from shoal.kernels.conv_layout import GROUP, ConvNet, ConvShape, ConvWork, shape_of
-from shoal.kernels.conv_tiles import make_pool, make_window
+from shoal.kernels.conv_layout import ALONG, FEW, GROUP, ConvNet, ConvShape, ConvWork, shape_of
+from shoal.kernels.conv_tiles import make_pool, make_strip, make_window
 from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare
 from shoal.kernels.layout import Net, Workspace, clear, copy
 from shoal.kernels.moves import all_finite, turn, weave
 from shoal.kernels.passes import forward_layer
 
 _LANES, _HALF = 16, 8  # output channels of a tile
-_TALL, _TALLER = (
-    6,
-    8,
-)  # positions of a tile of 16 channels, and of 8: 12 and 8 of AVX2's 16 registers are sums
+# positions of a tile of 16 channels, and of 8: 12 and 8 of AVX2's 16 registers are sums
+_TALL, _TALLER = 6, 8
 _window, _window_half = make_window(_TALL, _LANES), make_window(_TALLER, _HALF)
+_strip = make_strip(FEW)
 _pool, _pool_one = make_pool(4, _HALF), make_pool(1, _HALF)
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -101,6 +100,10 @@ def _enter(conv: ConvNet, held: ConvWork, image: np.ndarray, b: Index) -> None:
     for first in range(0, pixels, s.across):
         home = b * s.size + conv.homes[first]
         weave(held.inputs, home, image, first, pixels, channels, s.across)
+        if s.strips:
+            for c in range(channels):
+                home = c * s.plane + conv.homes[first] // channels
+                copy(held.image, home, image, c * pixels + first, s.across)
     held.strange[0, b] = not all_finite(image)
 
 
@@ -116,10 +119,14 @@ def _convolve(conv: ConvNet, held: ConvWork, layer: Index, b: Index, drop: Dropp
         target, to = held.inputs, batch * above.before + b * above.size
     clear(held.seen, np.int64(0), s.wide)
     which = batch * s.which + b * s.area * s.wide
-    for first in range(0, s.area * s.window, GROUP):
-        count = min(GROUP, s.area * s.window - first)
+    group = s.strips * s.window if s.strips else GROUP
+    for first in range(0, s.area * s.window, group):
+        count = min(group, s.area * s.window - first)
         at, p = batch * s.before + b * s.size, first // s.window
-        _sum_group(s, held.sums, held.inputs, at, conv.places, s.places + first, held.kernels, count)
+        if s.strips:
+            _sum_line(s, held.sums, held.image, first // group, held.kernels)
+        else:
+            _sum_group(s, held.sums, held.inputs, at, conv.places, s.places + first, held.kernels, count)
         args = (held.which, which + p * s.wide, held.params, held.seen, target, to, conv.homes, s.homes + p)
         _pool_group(s, count // s.window, held.sums, *args)
     if not top:
@@ -147,6 +154,17 @@ def _sum_group(
         for i in range(0, count, _TALLER):
             into, weights = (sums, i * s.wide + last, s.wide), (kernels, s.kernels + last, s.wide)
             _window_half(*into, inputs, at, places, first + i, *weights, s.lines, s.line, s.run)
+
+
+@bare
+def _sum_line(s: ConvShape, sums: np.ndarray, image: np.ndarray, y: Index, kernels: np.ndarray) -> None:
+    """The sums of a convolution at a line of windows: in strips, of which the last ends with the line."""
+    apart()
+    line, wide = s.line // s.inputs, 2 * s.strips
+    for x in range(0, wide, ALONG):
+        first = min(x, wide - ALONG)
+        into, source = (sums, 2 * first * s.wide, s.wide), (image, 2 * y * line + first, s.plane, line)
+        _strip(*into, *source, kernels, s.kernels, s.wide, s.inputs, s.lines, s.run // s.inputs)
 
 
 @bare

@@ -19,7 +19,9 @@ from shoal.kernels.plan import ConvLayer, ConvPlan
 RUN = 16  # runs of parameters are padded to multiples of this
 WIDE = 8  # channels of convolutions' outputs are
 SORTED = 8  # output positions whose outputs are listed for the gradients of the input
-_CACHED = 5000  # numbers of the input that are in the nearest cache together with what else is needed
+_CACHED = 12000  # numbers of the input of which those that one tile needs are in the nearest cache
+FEW = 6  # output channels of a first layer whose vectors lie along a line: with more, channels fill them
+ALONG = 8  # positions of such a vector
 GROUP = 48  # output positions that are computed before they are pooled: whole windows, and whole tiles
 
 
@@ -45,6 +47,8 @@ class ConvShape(NamedTuple):
     weights: Index  # where they start in the padded parameters
     biases: Index
     kernels: Index  # where the weights start in `ConvWork.kernels`
+    strips: Index  # windows of a line, if vectors lie along it, otherwise 0
+    plane: Index  # distance of two channels of the image, if vectors lie along its lines
 
 
 class ConvNet(NamedTuple):
@@ -77,7 +81,7 @@ def tables(plan: ConvPlan) -> ConvNet:
         numbers[i] = ConvShape(
             ins, layer.shape[2], outs, wide, lines, run, padded, line, area, 4 if layer.pool else 1,
             everywhere, size, sum(map(len, places)), sum(map(len, homes)), inputs_at, which_at, params_at,
-            bias_at, kernels_at,
+            bias_at, kernels_at, layer.output[2] if i == 0 and _has_strips(layer) else 0, size // ins,
         )  # fmt: skip
         places.append(_places(layer, line))
         homes.append(_homes(layer.output, plan.convs[i + 1] if i + 1 < len(plan.convs) else None))
@@ -85,6 +89,11 @@ def tables(plan: ConvPlan) -> ConvNet:
         inputs_at, which_at = inputs_at + size, which_at + area * wide
         params_at, kernels_at = bias_at + _up(outs, RUN), kernels_at + _up(lines * run * wide, RUN)
     return ConvNet(numbers, *(np.concatenate([none, *parts]) for parts in (places, homes, order)))
+
+
+def _has_strips(layer: ConvLayer) -> bool:
+    """Whether it has few outputs, and lines of windows that strips of neighbouring positions fit into."""
+    return layer.pool and layer.stride == (1, 1) and layer.channels <= FEW and 2 * layer.output[2] >= ALONG
 
 
 def _up(number: int, step: int) -> int:
@@ -128,7 +137,7 @@ def shape_of(conv: ConvNet, layer: Index) -> ConvShape:
     n = conv.numbers[layer]
     return ConvShape(
         n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15],
-        n[16], n[17], n[18],
+        n[16], n[17], n[18], n[19], n[20],
     )  # fmt: skip
 
 
@@ -157,6 +166,7 @@ class ConvWork(NamedTuple):
     origin: np.ndarray  # the parameters at the start; empty if nothing needs them
     shift: np.ndarray  # added to every gradient; empty without it
     kernels: np.ndarray  # the parameters once more, as [line, run, out]
+    image: np.ndarray  # a sample with its border, channel by channel; empty unless the first layer has strips
     inputs: np.ndarray  # activations of the mini-batch: of each layer, all samples
     which: np.ndarray  # int32: the position of each maximum in its window
     strange: np.ndarray  # [layers, samples] bool: whether an input is not finite
@@ -185,6 +195,8 @@ def make_conv_work(
     most: Index = one
     entries: Index = none
     several: Index = none
+    image: Index = none
+    group: Index = GROUP
     result = widest
     for layer in range(layers):
         s = shape_of(conv, layer)
@@ -194,11 +206,12 @@ def make_conv_work(
         most, result = max(most, s.wide), max(result, s.area * s.wide)
         entries = max(entries, s.everywhere, positions_at_once(s) * s.outputs, SORTED * s.window * s.outputs)
         several = max(several, s.outputs, SORTED * s.window)
+        image, group = max(image, s.inputs * s.plane if s.strips else none), max(group, s.strips * s.window)
     return ConvWork(
         zeros(params), zeros(params), zeros(params if speed else none), zeros(params if origin else none),
-        zeros(params if shift else none), zeros(kernels), zeros(batch * inputs + RUN),
+        zeros(params if shift else none), zeros(kernels), zeros(image), zeros(batch * inputs + RUN),
         np.zeros(batch * which, np.int32), np.zeros((layers, batch), np.bool_), zeros(inputs + RUN),
-        zeros(result), zeros(GROUP * most), zeros(result + RUN), zeros(result + RUN), zeros(most),
+        zeros(result), zeros(group * most), zeros(result + RUN), zeros(result + RUN), zeros(most),
         zeros(result + 2 * RUN),
         Lists(
             np.zeros(entries, np.int64), zeros(entries), np.zeros(several, np.int64),

@@ -1,6 +1,7 @@
-"""The two pieces of vector code that convolutions need.
+"""The vector code that convolutions need.
 
 `make_window` goes forward: the vector lies along output channels, and a tile has several output positions.
+`make_strip` does so where channels are too few for a vector: there it lies along a line of the image.
 `make_gather` goes backward: it adds up multiples of pieces of an array, each from a place of its own. After
 ReLU and pool most gradients are 0, and only the others are in its list.
 
@@ -17,7 +18,7 @@ from llvmlite import ir
 from numba import types
 
 from shoal.kernels.jit import emitted
-from shoal.kernels.vectors import INDEX, Loop, first_lanes, load, spread, start, store, zeros
+from shoal.kernels.vectors import INDEX, Loop, first_lanes, load, spread, start, store, turned, zeros
 
 
 def make_window(rows: int, lanes: int) -> Callable[..., None]:
@@ -56,6 +57,56 @@ def make_window(rows: int, lanes: int) -> Callable[..., None]:
         return types.void(z, i, i, a, i, places, i, w, i, i, i, i, i), emit
 
     return emitted(window)
+
+
+_ALONG = 8  # positions of a line that a strip has
+
+
+def make_strip(channels: int) -> Callable[..., None]:
+    """Code for a convolution at 8 positions of a line and the 8 below them, for up to 8 output channels.
+
+    strip(z, zo, zs, a, ao, plane, line, w, wo, ws, inputs, lines, columns): for r < 2, i < 8, c < channels
+    z[zo + (i//2*4 + r*2 + i%2)*zs + c] = the sum over d < inputs, j < lines, k < columns of
+    a[ao + d*plane + (j + r)*line + i + k] * w[wo + ((j*columns + k)*inputs + d)*ws + c].
+    So windows of 2 x 2 positions follow each other. For channels <= c < 8, 0 is written.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        z, a, w = (start(context, builder, signature, args, at) for at in (0, 3, 7))
+        zs, plane, line, (ws, inputs, lines, columns) = args[2], args[5], args[6], args[9:13]
+        pixel = builder.mul(inputs, ws)  # the weights of a pixel
+        row = builder.mul(columns, pixel)
+        with Loop(builder, inputs, 1, zeros(2 * channels, _ALONG), [(a, plane), (w, ws)]) as each:
+            down = [(each.walks[0], line), (each.walks[1], row)]
+            with Loop(builder, lines, 1, each.sums, down) as outer:
+                along = [(outer.walks[0], INDEX(1)), (outer.walks[1], pixel)]
+                with Loop(builder, columns, 1, outer.sums, along) as inner:
+                    here, weights = inner.walks
+                    parts = [load(builder, place, _ALONG) for place in (here, builder.gep(here, [line]))]
+                    for c in range(channels):
+                        weight = spread(builder, builder.load(builder.gep(weights, [INDEX(c)])), _ALONG)
+                        for r, part in enumerate(parts):
+                            inner.add(r * channels + c, weight, part)
+                outer.sums = inner.sums
+            each.sums = outer.sums
+        for r in range(2):
+            sums = [*each.sums[r * channels : (r + 1) * channels], *zeros(_ALONG - channels, _ALONG)]
+            for i, position in enumerate(turned(builder, sums)):
+                place = builder.mul(zs, INDEX(i // 2 * 4 + r * 2 + i % 2))
+                store(builder, position, builder.gep(z, [place]))
+        return context.get_dummy_value()
+
+    def strip(
+        typing: Any,
+        z: Any, zo: Any, zs: Any,
+        a: Any, ao: Any, plane: Any, line: Any,
+        w: Any, wo: Any, ws: Any,
+        inputs: Any, lines: Any, columns: Any,
+    ) -> Any:  # fmt: skip
+        i = types.int64
+        return types.void(z, i, i, a, i, i, i, w, i, i, i, i, i), emit
+
+    return emitted(strip)
 
 
 def make_gather(rows: int, lanes: int) -> Callable[..., None]:

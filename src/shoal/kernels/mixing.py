@@ -80,6 +80,7 @@ def _products(origin: np.ndarray, left: np.ndarray, right: np.ndarray, out: np.n
                 end = min(_PIECE, -(-(count - piece) // LANES) * LANES)
                 for i in range(0, left.size, 2):
                     for k in range(0, few, 2):
+                        four[:] = 0.0
                         _dot(
                             four, 0, 2,
                             rows, i * _STRIDE + piece, _STRIDE,
@@ -118,10 +119,12 @@ def _mixtures(
             for p in range(0, wide, LANES):
                 for i in range(0, tall, _TALL):
                     place = i * _STRIDE + p
-                    _outer(mixed, place, _STRIDE, weights, i * n + j, n, 1, apart, p, _STRIDE, some, one)
+                    source = (weights, i * n + j, n, 1, apart, p, _STRIDE, some, one, LANES)
+                    _outer(mixed, place, _STRIDE, *source)
                 for i in range(tall, count):
                     place = i * _STRIDE + p
-                    _outer_one(mixed, place, _STRIDE, weights, i * n + j, n, 1, apart, p, _STRIDE, some, one)
+                    source = (weights, i * n + j, n, 1, apart, p, _STRIDE, some, one, LANES)
+                    _outer_one(mixed, place, _STRIDE, *source)
         for i in range(count):
             row_at(out[i], origin.size)[first : first + wide] = mixed[i * _STRIDE : i * _STRIDE + wide]
 

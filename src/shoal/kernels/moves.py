@@ -10,7 +10,7 @@ from numba import types
 
 from shoal.kernels.jit import Flag, Index, apart, bare, emitted
 from shoal.kernels.layout import copy
-from shoal.kernels.vectors import FLOAT, INDEX, Loop, fma, load, shuffle, start, store, zeros
+from shoal.kernels.vectors import FLOAT, INDEX, Loop, fma, load, shuffle, start, store, turned, zeros
 
 _SIDE = 8  # of a square block
 _LONG = 16
@@ -25,13 +25,7 @@ def _turn_block(typing: Any, y: Any, yo: Any, ys: Any, x: Any, xo: Any, xs: Any)
         into, source = (start(context, builder, signature, args, at) for at in (0, 3))
         places = [builder.gep(source, [builder.mul(args[5], INDEX(i))]) for i in range(_SIDE)]
         rows = [load(builder, place, _SIDE) for place in places]
-        for step in (1, 2, 4):  # rows and lanes whose numbers differ in one bit change places
-            for i in (i for i in range(_SIDE) if not i & step):
-                a, b, lanes = rows[i], rows[i + step], range(_SIDE)
-                low = [lane + _SIDE - step if lane & step else lane for lane in lanes]
-                high = [lane + _SIDE if lane & step else lane + step for lane in lanes]
-                rows[i], rows[i + step] = shuffle(builder, a, b, low), shuffle(builder, a, b, high)
-        for j, row in enumerate(rows):
+        for j, row in enumerate(turned(builder, rows)):
             store(builder, row, builder.gep(into, [builder.mul(args[2], INDEX(j))]))
         return context.get_dummy_value()
 

@@ -33,9 +33,8 @@ from shoal.kernels.vectors import (
 )
 
 LANES = 16
-_BROAD = llvmlite.binding.get_host_cpu_features().get(
-    "avx512f", False
-)  # 32 registers of 16 lanes, not 16 of 8
+# 32 registers of 16 lanes, not 16 of 8
+_BROAD = llvmlite.binding.get_host_cpu_features().get("avx512f", False)
 # rows of the tiles: with AVX2, 2 x 3 sums take 12 registers, and 5 rows take 10
 TALL, TALLER = (4, 8) if _BROAD else (2, 5)
 _PART = 16 if _BROAD else 8  # lanes of a register
