@@ -13,6 +13,7 @@ from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare, inner
 from shoal.kernels.layout import BAND, Net, Workspace, clear
 
 _COLUMNS = 128  # of a band of weights, which are used and updated before the next
+_WHOLE = 1024  # a band of rows up to this length stays in the second cache: it is used as a whole
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -109,8 +110,9 @@ def backward(
             clear(work.slopes, dx, batch * wide)
         for o in range(0, out, BAND):
             rows = min(BAND, out - o)
-            for c in range(0, wide, _COLUMNS):
-                some, at = min(_COLUMNS, wide - c), w + o * wide + c
+            columns = wide if wide <= _WHOLE else _COLUMNS
+            for c in range(0, wide, columns):
+                some, at = min(columns, wide - c), w + o * wide + c
                 if layer >= lowest:
                     into, source = (work.slopes, dx + c, batch, some, wide), (work.params, at, rows)
                     accumulate(*into, work.slopes, dy + o, slope, one, *source, _ONE)
