@@ -18,6 +18,16 @@ def test_threads_work_side_by_side():
     assert sorted(side_by_side(lambda _: both.wait(), [0, 1], 2)) == [0, 1]
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_work_may_itself_be_shared(threads):
+    """What waits for other work must not take the only thread that this could have."""
+
+    def sums(item):
+        return sum(side_by_side(lambda inner: item * inner, range(5), threads))
+
+    assert side_by_side(sums, range(4), threads) == [0, 10, 20, 30]
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_error_is_the_callers(threads):
     def refuse(item):

@@ -18,6 +18,7 @@ from shoal.spec import Spec, from_table
 TRIALS = 8  # rounds that warm up, or one if they are long
 LONG = 0.5  # seconds
 GROWING = 100  # rounds at most in which memories still grow
+CALM = 5  # rounds in which they do not: now and then there is one without a new client
 FEW_PAGES = 20  # that a round takes from the operating system once they no longer do
 
 Row = dict[str, Any]
@@ -55,9 +56,13 @@ class Timed:
                 return
         while isinstance(engine, LocalEngine) and not engine.settled:
             self.round()
+        calm = 0
         for _ in range(GROWING):
             before = _pages_taken()
-            if self.round() > LONG / 10 or _pages_taken() - before <= FEW_PAGES:
+            if self.round() > LONG / 10:
+                return
+            calm = calm + 1 if _pages_taken() - before <= FEW_PAGES else 0
+            if calm == CALM:
                 return
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -61,6 +61,13 @@ def side_by_side(
         if not other.cancel():  # not begun: nothing is left for it, and it may wait for us
             other.result()
     return [done[place] for place in range(len(items))]
+
+
+def both(first: Callable[[], Item], second: Callable[[], Result]) -> tuple[Item, Result]:
+    """What two functions return, which run side by side."""
+    functions: list[Callable[[], Any]] = [first, second]
+    one, two = side_by_side(lambda function: function(), functions)
+    return one, two
 
 
 def in_threads(work: np.ndarray, threads: int, some: Callable[[int, int], None], clients: int) -> None:

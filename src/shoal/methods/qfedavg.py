@@ -35,7 +35,6 @@ from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.threads import side_by_side
 from shoal.core.training import ComputeLoss, Course, Start, Training, check_training
 from shoal.core.tree import elementwise, row, squared_norm
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
@@ -113,7 +112,7 @@ class QFedAvg(Training):
         update, found = reply.payload
         losses = [max(loss, 0.0) + TINY for loss in found.tolist()]
         weights = torch.tensor([loss**self.q for loss in losses], dtype=torch.float64)
-        squares = side_by_side(squared_norm, [row(update.params, i) for i in range(len(clients))])
+        squares = [squared_norm(row(update.params, i)) for i in range(len(clients))]
         return QFedAvgAcc(
             Mean().fold_block(acc.mean, clients, sent.model, update, weights),
             {**acc.losses, **dict(zip(clients, losses, strict=True))},
@@ -134,8 +133,8 @@ class QFedAvg(Training):
             sums = {name: sums[name] for name in state.model.params}
         step = elementwise(lambda value: factor * value, sums)
         kept, params = self.server.step(state.server, step)
-        mean = Mean().finish(task, (), acc.mean, moment).step
-        model = moved(state.model, mean._replace(params=params))
+        buffers = Mean().finish(task, (), acc.mean, moment).step.buffers if state.model.buffers else {}
+        model = moved(state.model, Weights(params, buffers))
         weights = {c: factor * self._draws(acc, c) * loss**self.q for c, loss in acc.losses.items()}
         return QFedAvgState(model, kept), {"weights": weights}
 
