@@ -27,6 +27,22 @@ def test_only_the_accepted_and_the_pending_version_are_kept(budget):
     assert same(store.read(3, (1, 0)), memory(2))
 
 
+@pytest.mark.parametrize("budget", [10**9, 0])
+def test_an_accepted_version_replaces_the_one_before(budget):
+    store = MemoryStore(budget)
+    for client in (3, 4):
+        store.write(client, None, (0, 0), memory(1))
+        store.write(client, (0, 0), (1, 0), memory(2))
+    store.forget_replaced({3: (1, 0), 4: (0, 0)})  # the second reply of 4 is not accepted, or not yet
+    with pytest.raises(KeyError):
+        store.read(3, (0, 0))
+    assert same(store.read(3, (1, 0)), memory(2))
+    assert same(store.read(4, (0, 0)), memory(1))
+    assert same(store.read(4, (1, 0)), memory(2))
+    store.write(3, (1, 0), (2, 0), memory(3))
+    assert same(store.read(3, (1, 0)), memory(2))
+
+
 def test_what_does_not_fit_lies_on_disk_and_comes_back():
     store = MemoryStore(budget=2000)
     for client in range(20):

@@ -87,6 +87,8 @@ class WeightedSum(NamedTuple):
     ) -> WeightedSum:
         """With `offset(origin, sent, update)` as one more summand, of all tensors that the update has."""
         sums, weights = self._room(update), np.array([weight], np.float64)
+        if sent is origin:  # nothing but the update is added, whatever the model has beside it
+            origin = sent = update
         whole = vectors(sums, origin, sent, update)
         if whole is not None and whole[2] is whole[1] and _waits(whole[3]):
             self.waiting.append((whole[3], weight))

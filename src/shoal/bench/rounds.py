@@ -53,7 +53,7 @@ class Timed:
         engine = self._setup.federation.engine
         for _ in range(TRIALS):
             if self.round() > LONG and self.round() > LONG:
-                return
+                break
         while isinstance(engine, LocalEngine) and not engine.settled:
             self.round()
         calm = 0

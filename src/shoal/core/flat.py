@@ -138,6 +138,13 @@ def _neighbours(layout: Layout, names: tuple[str, ...]) -> tuple[Layout, int, in
     return piece, first, first + sum(piece.sizes)
 
 
+@lru_cache(maxsize=256)
+def is_part(some: Layout, every: Layout) -> bool:
+    """Whether a layout has no other tensors, by name and shape, than another one."""
+    known = dict(every.named)
+    return all(known.get(name) == shape for name, shape in some.named)
+
+
 NAMED = (dict, Flat)  # the types of a tree's nodes with named children
 
 

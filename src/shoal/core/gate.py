@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.engine import Delivery
-from shoal.core.flat import NAMED, vectors
+from shoal.core.flat import NAMED, Flat, is_part, vectors
 from shoal.core.method import Method, overridden
 from shoal.core.serialization import nbytes
 from shoal.core.task import Task
@@ -38,7 +38,7 @@ class Like(NamedTuple):
 class Some(NamedTuple):
     """Any subset of these tensors, and no others."""
 
-    of: dict[str, Tree]
+    of: Mapping[str, Tree]
 
 
 class Gate:
@@ -183,8 +183,8 @@ def _scalar(value: Any) -> float | None:
 
 def mismatch(found: Tree, wanted: Tree, name: str, clients: int = 0, look: bool = True) -> str:
     """How a tree differs from its template; empty if it does not."""
-    whole = vectors(found, wanted)
-    if whole and not _tensor(whole[0], whole[1].shape, whole[1].dtype, look, -math.inf, name, clients):
+    whole = _in_one_vector(found, wanted)
+    if whole and not _tensor(*whole, look, -math.inf, name, clients):
         return ""
     if isinstance(wanted, Tensor):
         return _tensor(found, wanted.shape, wanted.dtype, look, -math.inf, name, clients)
@@ -210,6 +210,18 @@ def mismatch(found: Tree, wanted: Tree, name: str, clients: int = 0, look: bool 
         if reason:
             return reason
     return ""
+
+
+def _in_one_vector(found: Tree, wanted: Tree) -> tuple[Tensor, tuple[int, ...], torch.dtype] | None:
+    """What was found as one vector, and the shape and dtype that it should have; None if it must be looked
+    at tensor by tensor."""
+    whole = vectors(found, wanted)
+    if whole:
+        return whole[0], whole[1].shape, whole[1].dtype
+    like = wanted.of if isinstance(wanted, Some) else None
+    if type(found) is Flat and type(like) is Flat and is_part(found.layout, like.layout):
+        return found.vector, (sum(found.layout.sizes),), like.vector.dtype
+    return None
 
 
 def _tensor(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from torch import Tensor
@@ -35,6 +36,11 @@ class Term(ABC):
     def active(self) -> bool:
         """Whether the term adds anything: False for a weight of 0."""
         return True
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for terms with which clients can be trained in one call; by default, for this very term."""
+        return id(self)
 
     def check(self, task: Task) -> None:  # noqa: B027  # most terms suit every task
         """Raise `SpecError` if the term has no meaning for this task."""

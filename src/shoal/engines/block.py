@@ -8,7 +8,7 @@ after another. Clients that the kernels cannot train are trained one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -221,9 +221,11 @@ class Blocks:
                 yield SolverAnswer(done.single(i), bool(done.sound[i]))
 
 
-def _kind(asked: Request) -> tuple[int, int, bool]:
+def _kind(asked: Request) -> Hashable:
     """Equal for what can be answered in one call."""
-    return (id(asked.terms), id(asked.task), asked.controls) if isinstance(asked, Start) else (0, 0, False)
+    if not isinstance(asked, Start):
+        return None
+    return tuple(term.kind for term in asked.terms), id(asked.task), asked.controls
 
 
 def _merged(sent: Sequence[Tree]) -> Tree:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.core.engine import Memory
@@ -22,14 +23,16 @@ Entry = tuple[int, Version]  # client and version
 class MemoryStore:
     """For each client, its last accepted memory and the one whose reply is not accepted yet.
 
-    Every exchange says which version was accepted last. The other version, from an exchange whose reply was
-    rejected or lost, is deleted in the client's next exchange, so that such an exchange has no effect.
-    Clients without a memory take no space; memories that were not used for long are moved to disk.
+    Every exchange says which version was accepted last. A version that was accepted replaces the one before
+    it; one from an exchange whose reply was rejected or lost is deleted in the client's next exchange, so
+    that such an exchange has no effect. Clients without a memory take no space; memories that were not used
+    for long are moved to disk.
     """
 
     def __init__(self, budget: int = BUDGET) -> None:
         self._budget, self._used = budget, 0
         self._versions: dict[int, set[Version]] = {}
+        self._pending: dict[int, Version] = {}  # of clients that have two
         self._in_ram: OrderedDict[Entry, tuple[Memory, int]] = OrderedDict()  # oldest first, with their sizes
         self._on_disk: dict[Entry, Path] = {}
         self._folder: Path | None = None
@@ -51,7 +54,18 @@ class MemoryStore:
         for version in self._versions.get(client, set()) - {accepted}:
             self._forget((client, version))
         self._versions[client] = {pending} if accepted is None else {accepted, pending}
+        if accepted is not None:
+            self._pending[client] = pending
         self._keep((client, pending), memory)
+
+    def forget_replaced(self, accepted: Mapping[int, Version]) -> None:
+        """Delete what accepted versions have replaced."""
+        replaced = [client for client, pending in self._pending.items() if accepted.get(client) == pending]
+        for client in replaced:
+            kept = self._pending.pop(client)
+            for version in self._versions[client] - {kept}:
+                self._forget((client, version))
+            self._versions[client] = {kept}
 
     def restore(self, client: int, version: Version, memory: Memory) -> None:
         """Store an accepted memory, from a checkpoint."""

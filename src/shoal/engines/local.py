@@ -120,6 +120,7 @@ class LocalEngine(Engine):
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
+        self._store.forget_replaced(work.accepted)
         deliveries = self._way.exchange(work, cohort, message, key)
         if self._fleet is None or work.verb not in TRAINING:
             return deliveries

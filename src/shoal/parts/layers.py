@@ -185,7 +185,7 @@ def sizes_of(task: Task) -> Mapping[str, int]:
 
 def any_layers(model: Weights) -> Weights:
     """The template of an update of some of a model's layers."""
-    params, buffers = (Some(dict(part)) for part in model)
+    params, buffers = map(Some, model)
     return Weights(params, buffers)  # type: ignore[arg-type]
 
 
@@ -197,8 +197,9 @@ class LayersUpdate(NamedTuple):
     layers: tuple[str, ...]
 
     def chosen(self) -> ModelUpdate:
-        """What is sent."""
-        return ModelUpdate(some_layers(self.update, self.layers))
+        """What is sent, in one vector, so that it is checked and added up at once."""
+        chosen = some_layers(self.update, self.layers)
+        return ModelUpdate(chosen._replace(params=flat(chosen.params)))
 
 
 class FilledUpdate(NamedTuple):

@@ -87,7 +87,7 @@ def train(
     losses, controlled = torch.empty(clients, dtype=torch.float64), len(reach)
     own, own_change = [torch.empty(params) for _ in range(controlled)], torch.empty(controlled, params)
     distil = next((term for term in terms if isinstance(term, NotTrue)), NotTrue(0.0, 1.0))
-    follow = next((term for term in terms if isinstance(term, Generated)), None)
+    follow = [term for start in starts for term in start.terms if isinstance(term, Generated) and term.active]
     job = training_job(
         task.plan,
         _rows(begin, task),
@@ -108,7 +108,7 @@ def train(
         controls=ControlRows([row.numpy() for row in own], own_change.numpy(), reach),
         beta=distil.beta,
         tau=distil.tau,
-        generated=None if follow is None else _generated(follow, block, keys),
+        generated=_generated(follow, block, keys) if follow else None,
         dropout=_dropout(task.plan, keys),
         rounding=rounding,
     )
@@ -157,21 +157,25 @@ def _dropout(plan: Plan, keys: Sequence[Key]) -> DropoutKeys | None:
     return DropoutKeys(np.array([key.words for key in keys], np.uint64), np.array(names, np.uint64))
 
 
-def _generated(term: Generated, block: Block, keys: Sequence[Key]) -> ExtraFeatures:
-    """The generated features for all steps of all clients, computed in one pass."""
-    classes, noise, y = [], [], block.y[torch.from_numpy(block.rows)]
-    for key, (first, last) in zip(keys, pairwise(block.client_ptr.tolist()), strict=True):
+def _generated(terms: Sequence[Generated], block: Block, keys: Sequence[Key]) -> ExtraFeatures:
+    """The generated features for all steps of all clients, whose terms are of one kind.
+
+    Those of a client are computed by themselves: the last bits of a product depend on how many rows it has.
+    """
+    classes, features, y = [], [], block.y[torch.from_numpy(block.rows)]
+    for term, key, (first, last) in zip(terms, keys, pairwise(block.client_ptr.tolist()), strict=True):
+        some, noise = [], []
         for step in range(first, last):
             own = y[block.step_ptr[step] : block.step_ptr[step + 1]]
-            some, drawn = term.drawn(key.fold(step - first), own)
-            classes.append(some)
-            noise.append(drawn)
-    with torch.no_grad():
-        features = generate(term.generator, torch.cat(noise), torch.cat(classes))
-    ends = np.cumsum([0, *map(len, classes)])
-    return ExtraFeatures(
-        features.numpy(), torch.cat(classes).numpy(), ends, term.learned.numpy(), term.g_a, term.g_b
-    )
+            drawn, random = term.drawn(key.fold(step - first), own)
+            some.append(drawn)
+            noise.append(random)
+        with torch.no_grad():
+            features.append(generate(term.generator, torch.cat(noise), torch.cat(some)))
+        classes += some
+    ends, common = np.cumsum([0, *map(len, classes)]), terms[0]
+    labels, learned = torch.cat(classes).numpy(), common.learned.numpy()
+    return ExtraFeatures(torch.cat(features).numpy(), labels, ends, learned, common.g_a, common.g_b)
 
 
 def _shifts(starts: Sequence[Start]) -> tuple[list[Mapping[str, Tensor]], list[Mapping[str, Tensor]]]:

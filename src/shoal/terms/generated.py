@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -48,6 +49,11 @@ class Generated(Term):
     def active(self) -> bool:
         """See `Term`."""
         return (self.g_a != 0 or self.g_b != 0) and bool(self.learned.any())
+
+    @property
+    def kind(self) -> Hashable:
+        """See `Term`. Features are computed client by client, with the generator of each."""
+        return Generated, id(self.learned), self.g_a, self.g_b
 
     def drawn(self, key: Key, y: Tensor) -> tuple[Tensor, Tensor]:
         """The labels y of a step's samples followed by the y' drawn, and generator noise for each of them."""
