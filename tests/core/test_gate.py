@@ -9,6 +9,7 @@ from toy import same, setup, table
 import shoal
 from shoal import StageError
 from shoal.core.engine import Delivery
+from shoal.core.flat import flat
 from shoal.core.gate import Gate, Like, Some, mismatch
 from shoal.core.types import ModelMessage, ModelUpdate, Reply, Weights
 from shoal.loop import advance, start
@@ -130,6 +131,19 @@ def test_replies_are_held_against_what_the_method_expects():
     assert "has an extra z" in mismatch({**fine, "b": {"z": torch.ones(2)}}, wanted, "it")
     odd = Like((), torch.float32, finite=False)
     assert mismatch(torch.tensor(torch.inf), odd, "loss") == ""
+
+
+def test_layers_in_one_vector_are_held_against_the_model():
+    model = flat({"x": torch.zeros(1), "y": torch.zeros(2), "z": torch.zeros(3)})
+    wanted = Some(model)
+    assert mismatch(flat({"z": torch.ones(3), "x": torch.ones(1)}), wanted, "it") == ""
+    assert "not finite" in mismatch(flat({"y": torch.tensor([1.0, torch.nan])}), wanted, "it")
+    assert "has the shape (3,), not (2,)" in mismatch(flat({"y": torch.ones(3)}), wanted, "it")
+    assert "is float64, not float32" in mismatch(flat({"y": torch.ones(2).double()}), wanted, "it")
+    assert "has an extra w" in mismatch(flat({"w": torch.ones(2)}), wanted, "it")
+    rows = model.layout.tree(torch.ones(4, 6))
+    assert mismatch(rows.part(["x", "y"]), wanted, "it", clients=4) == ""
+    assert mismatch(rows.part(["x", "y"]), wanted, "it", clients=5)
 
 
 def test_a_round_with_too_few_replies_is_void():

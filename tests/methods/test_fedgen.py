@@ -13,6 +13,7 @@ from shoal.core.term import Step
 from shoal.core.types import Cohort, Moment, Weights
 from shoal.methods.fedgen import FedGen, FedGenReply
 from shoal.parts.generator import Adam, faded, label_weights, new_generator, taught
+from shoal.solver import compiled_sgd
 from shoal.terms.generated import Generated, generate
 
 QUICK = {"name": "fedgen", "steps": 3}
@@ -299,6 +300,19 @@ def test_the_run_keeps_the_generator(tmp_path):
 def test_the_authors_32_draws_are_the_default_at_their_batch():
     changes = {"local": {"lr": 0.1, "batch": 32, "epochs": 1}, "partition": {"kind": "iid", "clients": 8}}
     assert same(played(QUICK, **changes).state, played({**QUICK, "draws": 32}, **changes).state)
+
+
+def test_clients_of_a_block_are_trained_in_one_call(monkeypatch):
+    """Although each has a generator of its own, and draws as many features as it has samples."""
+    sizes, train = [], compiled_sgd.train
+
+    def counted(rule, task, starts, *rest):
+        sizes.append(len(starts))
+        return train(rule, task, starts, *rest)
+
+    monkeypatch.setattr(compiled_sgd, "train", counted)
+    played(QUICK, 2, engine={"mode": "block"})
+    assert sizes == [4, 4]
 
 
 @pytest.mark.parametrize("seed", [3, 4])
