@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from shoal.bench.plain_pytorch import Plain
-from shoal.bench.rounds import Row, Timed, closed_after, digits
+from shoal.bench.rounds import Away, Row, apart, digits
 from shoal.bench.workloads import Workload
 from shoal.core.errors import SpecError
 from shoal.models import MODELS
@@ -46,7 +46,7 @@ def _measured(model: str, method: str) -> Row | None:
     with one_thread(), ExitStack() as stack:
         try:
             specs = {mode: digits(model, method, engine={"mode": mode}) for mode in MODES}
-            racers = {mode: stack.enter_context(closed_after(spec)) for mode, spec in specs.items()}
+            racers = {mode: stack.enter_context(apart(spec)) for mode, spec in specs.items()}
         except SpecError:
             return None
         plain = _plain_rounds(stack, specs["auto"]) if method == "fedavg" else None
@@ -57,7 +57,8 @@ def _measured(model: str, method: str) -> Row | None:
         race: dict[str, Callable[[], float]] = {mode: racer.round for mode, racer in racers.items()}
         if plain is not None:
             race["plain"] = plain
-        racers["auto"].settle()
+        for racer in racers.values():
+            racer.settle()
         for play in race.values():
             play()
         times: dict[str, list[float]] = {name: [] for name in race}
@@ -68,7 +69,7 @@ def _measured(model: str, method: str) -> Row | None:
         return {"model": model, "method": method, "chosen": racers["auto"].mode, **_told(found, racers)}
 
 
-def _told(found: dict[str, float], racers: dict[str, Timed]) -> dict[str, Any]:
+def _told(found: dict[str, float], racers: dict[str, Away]) -> dict[str, Any]:
     """The seconds of each mode; a block that is visited one by one is none."""
     if not racers["block"].in_blocks:
         found.pop("block")

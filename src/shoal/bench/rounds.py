@@ -1,19 +1,22 @@
-"""Rounds of several federations, timed in turns, in one process."""
+"""Rounds of several federations, timed in turns."""
 
 from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import Any
 
+from shoal.core.errors import SpecError, StageError
 from shoal.engines.block import trains_in_blocks
 from shoal.engines.local import LocalEngine
 from shoal.loop import Progress, advance, start
 from shoal.runs.build import Setup
-from shoal.runs.runner import closing
-from shoal.spec import Spec, from_table
+from shoal.runs.runner import closing, one_thread
+from shoal.spec import Spec, from_table, to_table
 
 TRIALS = 8  # rounds that warm up, or one if they are long
 LONG = 0.5  # seconds
@@ -75,6 +78,75 @@ def closed_after(spec: Spec) -> Iterator[Timed]:
     """The federation of a spec."""
     with closing(spec) as setup:
         yield Timed(setup)
+
+
+class Away:
+    """A federation in a process of its own, with what `Timed` has."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    @property
+    def mode(self) -> str:
+        """See `Timed`."""
+        return str(self._ask("mode"))
+
+    @property
+    def in_blocks(self) -> bool:
+        """See `Timed`."""
+        return bool(self._ask("in_blocks"))
+
+    def round(self) -> float:
+        """See `Timed`."""
+        return float(self._ask("round"))
+
+    def settle(self) -> None:
+        """See `Timed`."""
+        self._ask("settle")
+
+    def _ask(self, name: str) -> Any:
+        self._pipe.send(name)
+        return received(self._pipe)
+
+
+def received(pipe: Connection) -> Any:
+    """What comes next; an error is raised here."""
+    answer = pipe.recv()
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+@contextmanager
+def apart(spec: Spec) -> Iterator[Away]:
+    """The federation of a spec in a process of its own: beside one that forks, every page that it writes
+    would be copied."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, to_table(spec)))
+    process.start()
+    theirs.close()  # so that the end of the process is the end of the pipe
+    try:
+        received(ours)
+        yield Away(ours)
+        ours.send(None)
+        process.join()
+    finally:
+        process.kill()
+        process.join()
+
+
+def _serve(pipe: Connection, table: Mapping[str, Any]) -> None:
+    """Answer with what a federation has by the names that come, until None does."""
+    try:
+        with one_thread(), closed_after(from_table(table)) as timed:
+            pipe.send(None)
+            for name in iter(pipe.recv, None):
+                found = getattr(timed, name)
+                pipe.send(found() if callable(found) else found)
+    except (SpecError, StageError) as error:
+        pipe.send(error)
 
 
 def digits(model: str, method: str, **tables: Any) -> Spec:
