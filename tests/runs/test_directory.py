@@ -11,6 +11,7 @@ from toy import table
 
 import shoal
 from shoal import SpecError
+from shoal.runs import lock
 from shoal.runs.directory import RunDirectory
 from shoal.runs.verify import verify
 
@@ -72,7 +73,7 @@ def test_a_disk_that_fails_at_any_operation_is_one_line_and_the_run_goes_on(tmp_
         assert again(path).weights_sha256 == whole.weights_sha256
 
 
-def test_a_run_in_use_is_refused_with_the_process(tmp_path):
+def test_a_run_in_use_is_refused_with_the_process(tmp_path, monkeypatch):
     shoal.run(TABLE, tmp_path / "run", report=False)
     ready, go_on = os.pipe(), os.pipe()
 
@@ -89,10 +90,16 @@ def test_a_run_in_use_is_refused_with_the_process(tmp_path):
         finally:
             os._exit(0)
     os.read(ready[0], 1)
-    with pytest.raises(SpecError, match=f"run is in use by the process {child};"):
-        shoal.resume(tmp_path / "run")
-    os.write(go_on[1], b"!")
-    os.waitpid(child, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(lock, "PATIENCE", 0.0)
+        with pytest.raises(SpecError, match=f"run is in use by the process {child};"):
+            shoal.resume(tmp_path / "run")
+
+    def ended(seconds):
+        os.write(go_on[1], b"!")
+        os.waitpid(child, 0)
+
+    monkeypatch.setattr(lock.time, "sleep", ended)  # the other one ends while we wait for it
     shoal.resume(tmp_path / "run", report=False)
 
 

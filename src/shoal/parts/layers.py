@@ -218,7 +218,10 @@ class FilledUpdate(NamedTuple):
                 raise ValueError(f"no layer is called {min(found.keys() - known.keys())}")
         whole = Weights(
             *(
-                {name: found.get(name, torch.zeros_like(value)) for name, value in known.items()}
+                {
+                    name: found[name] if name in found else torch.zeros_like(value)
+                    for name, value in known.items()
+                }
                 for found, known in zip(update, model, strict=True)
             )
         )

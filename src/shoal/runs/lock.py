@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from shoal.core.errors import SpecError
@@ -11,6 +12,9 @@ from shoal.runs.files import storing
 
 if sys.platform != "win32":
     import fcntl
+
+PATIENCE = 2.0  # seconds: a process that was killed together with another one may need a moment to be gone
+_PAUSE = 0.05
 
 _HELD: set[tuple[int, int]] = set()  # by this process, to which the system would grant the same lock twice
 
@@ -56,8 +60,12 @@ def _in_use(directory: Path, holder: str) -> SpecError:
 def _granted(handle: int) -> bool:
     if sys.platform == "win32":
         return True
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # which of the two, depends on the system
-        return False
-    return True
+    last = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except (BlockingIOError, PermissionError):  # which of the two, depends on the system
+            if time.monotonic() >= last:
+                return False
+        time.sleep(_PAUSE)
