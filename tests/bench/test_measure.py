@@ -214,3 +214,11 @@ def test_a_chart_of_very_unlike_speeds_is_on_a_log_scale():
 def test_nothing_to_draw():
     with pytest.raises(SpecError, match="nothing to draw"):
         chart(made(mlp={"plain": 1.0}))
+
+
+def test_the_legend_of_the_chart_is_beside_the_bars():
+    rows = [{"workload": "mlp", "peer": peer, "ratio_to_plain": 2.0} for peer in ("shoal", "shoal-exact")]
+    figure = chart(rows)
+    figure.draw_without_rendering()
+    (legend,), (axes,) = figure.legends, figure.axes
+    assert not legend.get_window_extent().overlaps(axes.bbox)

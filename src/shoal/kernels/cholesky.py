@@ -26,6 +26,18 @@ def subtract_rows(total: np.ndarray, factors: np.ndarray, rows: np.ndarray) -> N
             total[p] -= f0 * r0[p]
 
 
+@inner
+def _taken(left: np.ndarray, row: np.ndarray, pivot: int) -> float:
+    """Take the squares of a row from what is left on the diagonal, all of it at the pivot; returns the sum."""
+    for i in range(left.size):
+        left[i] -= row[i] * row[i]
+    left[pivot] = 0.0
+    rest = 0.0
+    for i in range(left.size):
+        rest += max(left[i], 0.0)
+    return rest
+
+
 @kernel(int64(given(float64, 2), float64, float64[:, ::1], int64[::1]))
 def _pivoted(gram: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.ndarray) -> int:
     """See `pivoted`."""
@@ -46,12 +58,7 @@ def _pivoted(gram: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.nda
         scale = 1 / np.sqrt(left[pivot])
         for i in range(n):
             row[i] *= scale
-        for i in range(n):
-            left[i] -= row[i] * row[i]
-        left[pivot] = 0.0
-        rest = 0.0
-        for i in range(n):
-            rest += max(left[i], 0.0)
+        rest = _taken(left, row, pivot)
         steps += 1
     return steps if rest <= tolerance * trace else -1
 
@@ -107,12 +114,7 @@ def _spanning(vectors: np.ndarray, tolerance: float, out: np.ndarray, pivots: np
         direction *= 1 / np.sqrt(left[pivot])
         row[:] = 0.0
         subtract_rows(row, -direction, vectors)
-        for i in range(n):
-            left[i] -= row[i] * row[i]
-        left[pivot] = 0.0
-        rest = 0.0
-        for i in range(n):
-            rest += max(left[i], 0.0)
+        rest = _taken(left, row, pivot)
         steps += 1
     return steps if rest <= tolerance * trace else -1
 

@@ -76,7 +76,8 @@ class Chart(Figure):
 
 
 class Snug(LayoutEngine):
-    """Gives the axes all the room that its texts leave; several axes are laid out by matplotlib.
+    """Gives the axes all the room that its texts leave; several axes, and a legend outside, are laid out by
+    matplotlib.
 
     For one axes matplotlib's layout gives the same picture, but takes half of the time of a whole page.
     """
@@ -85,7 +86,7 @@ class Snug(LayoutEngine):
 
     def execute(self, figure: Any) -> None:
         """Place the axes of a figure."""
-        if len(figure.axes) != 1:
+        if len(figure.axes) != 1 or figure.legends:
             ConstrainedLayoutEngine().execute(figure)
             return
         for _ in range(2):  # a larger chart may have other ticks, whose labels take other room
