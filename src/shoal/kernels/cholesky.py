@@ -27,8 +27,8 @@ def subtract_rows(total: np.ndarray, factors: np.ndarray, rows: np.ndarray) -> N
 
 
 @inner
-def _taken(left: np.ndarray, row: np.ndarray, pivot: int) -> float:
-    """Take the squares of a row from what is left on the diagonal, all of it at the pivot; returns the sum."""
+def _taken(left: np.ndarray, row: np.ndarray, pivot: np.intp) -> float:
+    """Take the squares of a row from what is left on the diagonal, at the pivot all; returns the sum."""
     for i in range(left.size):
         left[i] -= row[i] * row[i]
     left[pivot] = 0.0
