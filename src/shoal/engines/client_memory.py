@@ -54,6 +54,7 @@ class MemoryStore:
         for version in self._versions.get(client, set()) - {accepted}:
             self._forget((client, version))
         self._versions[client] = {pending} if accepted is None else {accepted, pending}
+        self._pending.pop(client, None)
         if accepted is not None:
             self._pending[client] = pending
         self._keep((client, pending), memory)
