@@ -33,6 +33,14 @@ def test_it_is_a_mapping_of_views_of_one_vector():
     assert {**together}.keys() == VALUES.keys()
 
 
+def test_its_names_compare_like_those_of_a_dict():
+    names = flat(VALUES).keys()
+    assert list(names) == ["w", "b"]
+    assert names == VALUES.keys()
+    assert names > {"w"}
+    assert names - {"w"} == {"b"}
+
+
 def test_stacked_rows_are_views_too():
     layout = flat(VALUES).layout
     rows = layout.tree(torch.arange(16.0).view(2, 8))

@@ -5,6 +5,7 @@ from torch import nn
 from toy import KEY, play, played, same, setup
 
 from shoal import SpecError
+from shoal.core.gate import contents
 from shoal.core.task import Task
 from shoal.core.types import Cohort, Context, ModelMessage, ModelUpdate, Moment, Reply, Weights
 from shoal.loop import advance, start
@@ -33,9 +34,8 @@ def test_layers_are_averaged_over_those_who_sent_them():
     sent = method.dispatch(task, state, cohort, MOMENT)
     acc = method.begin(state, cohort)
     one = torch.ones(1, 1)
-    acc = method.fold(acc, 0, sent, method.received(reply({"0.weight": one}, 1), sent))
-    both = reply({"0.weight": 5 * one, "1.weight": 2 * one}, 3)
-    acc = method.fold(acc, 1, sent, method.received(both, sent))
+    acc = method.fold(acc, 0, sent, reply({"0.weight": one}, 1))
+    acc = method.fold(acc, 1, sent, reply({"0.weight": 5 * one, "1.weight": 2 * one}, 3))
     after = [float(value) for value in method.finish(task, state, acc, MOMENT)[0].model.params.values()]
     assert np.subtract(after, before).tolist() == pytest.approx([4.0, 2.0, 0.0], abs=1e-6)
 
@@ -60,10 +60,13 @@ def test_a_layer_is_sent_whole_or_not_at_all():
 
 
 def test_a_layer_that_the_model_lacks_is_refused():
-    method = FedLP()
-    model = Weights({"0.weight": torch.ones(1, 1)}, {})
-    with pytest.raises(ValueError, match=r"no layer is called 9\.weight"):
-        method.received(reply({"9.weight": torch.ones(1, 1)}, 1), ModelMessage(model))
+    task = Task(lambda: nn.Linear(1, 1, False), "squared_error", 0)
+    sent = ModelMessage(Weights({"weight": torch.ones(1, 1)}, {}))
+    expected = FedLP().expects(task, sent)
+    assert contents(sent, reply({"weight": torch.ones(1, 1)}, 1), expected) == ""
+    assert contents(sent, reply({}, 1), expected) == ""
+    strange = contents(sent, reply({"9.weight": torch.ones(1, 1)}, 1), expected)
+    assert strange == "its update.params has an extra 9.weight"
 
 
 def test_what_is_drawn_is_what_is_sent():

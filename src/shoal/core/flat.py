@@ -6,7 +6,7 @@ on the vector instead of one for each tensor. They can be used like any other ma
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -28,6 +28,11 @@ class Layout:
     def named(self) -> Iterable[tuple[str, torch.Size]]:
         """Pairs of name and shape."""
         return zip(self.names, self.shapes, strict=True)
+
+    @cached_property
+    def keys(self) -> KeysView[str]:
+        """The names, which can be compared with those of any other mapping."""
+        return dict.fromkeys(self.names).keys()
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -83,6 +88,13 @@ class Flat(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self.layout.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.layout.keys
+
+    def keys(self) -> KeysView[str]:
+        """See `dict.keys`."""
+        return self.layout.keys
 
     def items(self) -> ItemsView[str, Tensor]:
         """See `dict.items`."""

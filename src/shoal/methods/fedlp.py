@@ -21,6 +21,7 @@ authors' code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -46,7 +47,7 @@ from shoal.core.types import (
     Setting,
     Weights,
 )
-from shoal.parts.layers import FilledUpdate, LayersUpdate, joined, other_layers, some_layers, whole_layers
+from shoal.parts.layers import LayersUpdate, any_layers, joined, other_layers, some_layers, whole_layers
 from shoal.parts.submodels import check_sequential, cut_task, depth_of, first_layers
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
@@ -99,9 +100,9 @@ class FedLP(Training):
         cuts = {depth: some_layers(state.model, first_layers(task, depth)) for depth in set(self.depths)}
         return ModelMessage(PerClient([cuts[self.depths[c % len(self.depths)]] for c in cohort.ids]))
 
-    def received(self, reply: Reply, sent: Any) -> Reply:
+    def expects(self, task: Task, sent: Any) -> Mapping[str, Any]:
         """See `Method`."""
-        return reply._replace(payload=FilledUpdate.of(reply.payload.update, sent.model))
+        return {"update": any_layers(sent.model)}
 
     def begin(self, state: Averaged, cohort: Cohort) -> Acc:
         """See `Method`."""
@@ -109,7 +110,7 @@ class FedLP(Training):
 
     def fold(self, acc: Acc, client: int, sent: Any, reply: Reply) -> Acc:
         """See `Method`."""
-        return self._averaging.fold(acc, client, sent.model, reply.payload.chosen(), reply)
+        return self._averaging.fold(acc, client, sent.model, reply.payload.update, reply)
 
     def finish(self, task: Task, state: Averaged, acc: Acc, moment: Moment) -> tuple[Averaged, Metrics]:
         """See `Method`."""
@@ -132,7 +133,7 @@ class FedLP(Training):
         """See `Training`."""
         sent = message.model
         if len(sent.params) == len(task.shapes):
-            trained = yield Start(sent, self.terms)
+            trained = yield Start(sent, self.terms, only_update=True)
             update = trained.update(sent)
         else:
             held = cut_task(task, self._depth(task, sent))

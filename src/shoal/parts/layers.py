@@ -200,35 +200,3 @@ class LayersUpdate(NamedTuple):
         """What is sent, in one vector, so that it is checked and added up at once."""
         chosen = some_layers(self.update, self.layers)
         return ModelUpdate(chosen._replace(params=flat(chosen.params)))
-
-
-class FilledUpdate(NamedTuple):
-    """An update of some layers as the server reads it: zeros for the others, and marks for those sent."""
-
-    update: Weights
-    sent: Tensor  # [layers] uint8
-
-    @classmethod
-    def of(cls, update: Weights, model: Weights) -> FilledUpdate:
-        """Raises `ValueError` if the update has layers that the model lacks."""
-        if update.params.keys() == model.params.keys():
-            return cls(update, torch.ones(len(model.params), dtype=torch.uint8))
-        for found, known in zip(update, model, strict=True):
-            if found.keys() - known.keys():
-                raise ValueError(f"no layer is called {min(found.keys() - known.keys())}")
-        whole = Weights(
-            *(
-                {
-                    name: found[name] if name in found else torch.zeros_like(value)
-                    for name, value in known.items()
-                }
-                for found, known in zip(update, model, strict=True)
-            )
-        )
-        marks = torch.tensor([name in update.params for name in model.params], dtype=torch.uint8)
-        return cls(whole, marks)
-
-    def chosen(self) -> Weights:
-        """The layers that were sent."""
-        marked = zip(self.update.params, self.sent.tolist(), strict=True)
-        return some_layers(self.update, [name for name, mark in marked if mark])
