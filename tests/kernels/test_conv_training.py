@@ -13,7 +13,7 @@ from shoal.kernels.conv_outputs import conv_outputs
 from shoal.kernels.plan import ConvPlan
 from shoal.kernels.recognition import plan_of
 from shoal.kernels.training import DropoutKeys, training_job
-from shoal.models.convolutional import cnn, cnn6, cnn_pfl, lenet
+from shoal.models.convolutional import cnn, cnn6, cnn_pfl, lenet, sigmoid_cnn
 from shoal.models.layers import dropouts
 
 ROWS = 70
@@ -151,6 +151,38 @@ def test_strides_and_oblong_kernels():
     check(network(module, (3, 19, 13)), [11], lr=1.0)
 
 
+def squashed():
+    """A sigmoid above ReLU and below it, and before the linear layer."""
+    return nn.Sequential(
+        nn.Conv2d(2, 12, 5, stride=2, padding=2), nn.Sigmoid(),
+        nn.Conv2d(12, 6, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 19, 2, padding=1), nn.Sigmoid(), nn.Flatten(), nn.Linear(19 * 4 * 3, 4),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", [1, 13, 64])
+def test_sigmoids_between_convolutions(batch):
+    """Gradients that passed sigmoids are small: short steps would show little but the weights' rounding."""
+    check(network(squashed(), (2, 15, 11)), [batch], lr=100.0)
+    check(network(sigmoid_cnn((1, 9, 14), 4), (1, 9, 14)), [batch, 3], lr=10.0)
+
+
+@pytest.mark.parametrize("strange", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["pixel", "bias"])
+def test_a_sigmoid_hides_what_is_not_finite_where_torch_does(where, strange):
+    net = network(squashed(), (2, 15, 11))
+    start = net.start[None].copy()
+    if where == "pixel":
+        net.x[1, 0, 4, 5] = strange
+    else:
+        start[0, 12 * 2 * 25 + 3] = strange  # 0 or 1 everywhere, unless it is nan
+    (out,), _ = solve(net, [[3]], start)
+    nn.utils.vector_to_parameters(torch.from_numpy(start[0]), net.module.parameters())
+    with np.errstate(invalid="ignore"):
+        expected, _ = by_autograd(net, [3], torch.float32)
+    assert np.array_equal(np.isfinite(out), np.isfinite(expected))
+
+
 EXTRAS = {
     "plain": {},
     "momentum": {"momentum": 0.9},
@@ -269,6 +301,9 @@ CONV = nn.Conv2d(2, 16, 3)
         flat_after(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(2)),
         flat_after(CONV, nn.MaxPool2d(2)),
         flat_after(CONV, nn.Tanh(), nn.MaxPool2d(2)),
+        flat_after(CONV, nn.Sigmoid(), nn.MaxPool2d(2)),
+        flat_after(CONV, nn.Sigmoid(), nn.ReLU(), features=16 * 36),
+        nn.Sequential(CONV, nn.Sigmoid(), nn.Flatten(), nn.Linear(16 * 36, 5), nn.Sigmoid(), nn.Linear(5, 3)),
         flat_after(CONV, nn.ReLU(), nn.AvgPool2d(2)),
         flat_after(CONV, nn.ReLU(), nn.MaxPool2d(3, 2)),
         flat_after(CONV, nn.ReLU(), nn.MaxPool2d(2, padding=1)),

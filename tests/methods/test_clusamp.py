@@ -101,7 +101,7 @@ def test_clients_say_how_many_samples_they_hold_and_it_is_counted():
     progress = play(made, 1)
     assert progress.selector.counts == {client: made.shards.count(client) for client in range(8)}
     assert progress.known == frozenset(range(8))
-    assert set(progress.selector.gradients) <= set(range(8))
+    assert set(progress.selector.last.updates) <= set(range(8))
     assert len(start(made.federation).selector.counts) == 0
 
 

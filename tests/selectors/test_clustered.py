@@ -7,8 +7,11 @@ from toy import KEY
 
 from shoal import SpecError
 from shoal.core.types import ModelUpdate, Moment, Reply, Weights
-from shoal.selectors import clustered
-from shoal.selectors.clustered import Clustered, Seen, by_similarity, by_size, cut, distances_between, ward
+from shoal.selectors import last_updates
+from shoal.selectors.clustered import Clustered, Seen, by_similarity, by_size, cut, ward
+from shoal.selectors.last_updates import LastUpdates, distances_between
+
+NOBODY = Seen({}, LastUpdates({}))
 
 
 def moment(key):
@@ -131,7 +134,7 @@ def test_distances_by_hand(monkeypatch):
         "l1": [[0, 1, 4, 2], [1, 0, 5, 1], [4, 5, 0, 6], [2, 1, 6, 0]],
     }
     for piece in (2**16, 2):
-        monkeypatch.setattr(clustered, "PIECE", piece)
+        monkeypatch.setattr(last_updates, "PIECE", piece)
         for distance, wanted in expected.items():
             assert distances_between(gradients, distance) == pytest.approx(np.array(wanted), abs=1e-7)
 
@@ -189,11 +192,11 @@ def test_once_all_are_known_a_round_has_somebody_of_every_kind():
 
 def test_what_it_remembers():
     similar, size = Clustered(), Clustered(by="size")
-    state = similar.observe(Seen({}, {}), 4, told([1.0, 2.0]), 0.1)
+    state = similar.observe(NOBODY, 4, told([1.0, 2.0]), 0.1)
     state = similar.observe(state, 4, told([3.0, 4.0]), 0.1)
-    assert state.gradients[4].tolist() == [3.0, 4.0]
+    assert state.last.updates[4]["w"].tolist() == [3.0, 4.0]
     assert similar.observe(state, 5, Reply((), None, {}), 0.1) == state
-    assert size.observe(Seen({}, {}), 4, told([1.0, 2.0]), 0.1) == Seen({}, {})
+    assert size.observe(NOBODY, 4, told([1.0, 2.0]), 0.1) == NOBODY
 
 
 @pytest.mark.parametrize("by", ["size", "l1"])
@@ -220,24 +223,3 @@ def test_bad_values_are_refused(options, message):
 def test_a_cohort_larger_than_the_population():
     with pytest.raises(SpecError, match="count = 12 is more than the population of 10"):
         Clustered(count=12).check(10)
-
-
-@pytest.mark.parametrize("by", ["cosine", "l2", "l1"])
-def test_comparing_only_what_is_new_gives_the_bits_of_comparing_all(by):
-    draw = KEY.fold("bits").torch()
-    selector = Clustered(count=3, by=by)
-    in_steps = at_once = admitted(selector, [5] * 9)
-    last = {}
-    for clients in ((3, 1, 4), (1, 5, 8, 2), (6,), (4, 3)):
-        for client in clients:
-            last[client] = torch.randn(517, generator=draw).tolist()
-            in_steps = selector.observe(in_steps, client, told(last[client]), 0.1)
-        in_steps = selector.admit(in_steps, {})
-        assert not in_steps.changed
-    for client in sorted(last):
-        at_once = selector.observe(at_once, client, told(last[client]), 0.1)
-    found, wanted = (clustered.compared(state, by) for state in (in_steps, at_once))
-    order = [0, *(1 + found.clients.index(client) for client in wanted.clients)]
-    assert torch.equal(found.pairs[order][:, order], wanted.pairs)
-    cohorts = [selector.select(state, range(9), {}, moment(KEY)) for state in (in_steps, at_once)]
-    assert cohorts[0] == cohorts[1]

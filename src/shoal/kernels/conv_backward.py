@@ -70,12 +70,33 @@ def _pass(
     s: ConvShape, values: np.ndarray, at: Index, slopes: np.ndarray, there: Index, homes: np.ndarray,
     passing: np.ndarray, gradient: np.ndarray, scale: Real,
 ) -> None:  # fmt: skip
-    """What passes a layer's ReLU and dropout: both leave 0 where nothing does. Adds it to the biases."""
+    """What passes a layer's ReLU and dropout, which leave 0 where nothing does, or its sigmoid.
+
+    Adds it to the gradients of the biases.
+    """
     apart()
+    if s.sigmoid:
+        _pass_sigmoid(s, values, at, slopes, there, homes, passing, gradient)
+        return
     for c in range(0, s.wide, 8):
         source = (values, at + c, slopes, there + c, homes, s.homes)
         _passed(passing, c, s.wide, *source, gradient, s.biases + c, s.area, scale)
     clear(gradient, s.biases + s.outputs, s.wide - s.outputs)  # vectors end behind a position's channels
+
+
+@bare
+def _pass_sigmoid(
+    s: ConvShape, values: np.ndarray, at: Index, slopes: np.ndarray, there: Index, homes: np.ndarray,
+    passing: np.ndarray, gradient: np.ndarray,
+) -> None:  # fmt: skip
+    """See `_pass`."""
+    total = gradient[s.biases : s.biases + s.outputs]
+    for p in range(s.area):
+        home, out = homes[s.homes + p], passing[p * s.wide : p * s.wide + s.outputs]
+        value, slope = values[at + home :], slopes[there + home :]
+        for c in range(s.outputs):
+            out[c] = slope[c] * (_ONE - value[c]) * value[c]  # in this order, as in torch
+            total[c] += out[c]
 
 
 @bare

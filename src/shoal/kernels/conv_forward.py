@@ -109,7 +109,7 @@ def _enter(conv: ConvNet, held: ConvWork, image: np.ndarray, b: Index) -> None:
 
 @bare
 def _convolve(conv: ConvNet, held: ConvWork, layer: Index, b: Index, drop: Dropping) -> None:
-    """A convolution with bias, ReLU and pool, for one sample."""
+    """A convolution with bias, activation and pool, for one sample."""
     apart()
     s, batch = shape_of(conv, layer), held.strange.shape[1]
     top = layer + 1 == len(conv.numbers)
@@ -127,8 +127,11 @@ def _convolve(conv: ConvNet, held: ConvWork, layer: Index, b: Index, drop: Dropp
             _sum_line(s, held.sums, held.image, first // group, held.kernels)
         else:
             _sum_group(s, held.sums, held.inputs, at, conv.places, s.places + first, held.kernels, count)
-        args = (held.which, which + p * s.wide, held.params, held.seen, target, to, conv.homes, s.homes + p)
-        _pool_group(s, count // s.window, held.sums, *args)
+        args = (held.params, held.seen, target, to, conv.homes, s.homes + p)
+        if s.sigmoid:
+            _squash_group(s, count, held.sums, *args)
+        else:
+            _pool_group(s, count // s.window, held.sums, held.which, which + p * s.wide, *args)
     if not top:
         if drop.on and drop.rates[layer] > _ZERO:
             _drop_inside(conv, held, layer, to, b, drop)
@@ -185,6 +188,22 @@ def _pool_group(
             _pool(*into, *source, *rest)
         else:
             _pool_one(*into, *source, *rest)
+
+
+@bare
+def _squash_group(
+    s: ConvShape, count: Index, sums: np.ndarray, params: np.ndarray, seen: np.ndarray, target: np.ndarray,
+    to: Index, homes: np.ndarray, first: Index,
+) -> None:  # fmt: skip
+    """Bias and sigmoid of these sums."""
+    apart()
+    bias = params[s.biases : s.biases + s.outputs]
+    for p in range(count):
+        home, row = to + homes[first + p], sums[p * s.wide : p * s.wide + s.outputs]
+        out = target[home : home + s.outputs]
+        for c in range(s.outputs):
+            out[c] = _ONE / (_ONE + np.exp(-(row[c] + bias[c])))
+            seen[c] += out[c]
 
 
 @bare

@@ -49,6 +49,7 @@ class ConvShape(NamedTuple):
     kernels: Index  # where the weights start in `ConvWork.kernels`
     strips: Index  # windows of a line, if vectors lie along it, otherwise 0
     plane: Index  # distance of two channels of the image, if vectors lie along its lines
+    sigmoid: Index  # 1 if its activation is a sigmoid, 0 for ReLU
 
 
 class ConvNet(NamedTuple):
@@ -82,6 +83,7 @@ def tables(plan: ConvPlan) -> ConvNet:
             ins, layer.shape[2], outs, wide, lines, run, padded, line, area, 4 if layer.pool else 1,
             everywhere, size, sum(map(len, places)), sum(map(len, homes)), inputs_at, which_at, params_at,
             bias_at, kernels_at, layer.output[2] if i == 0 and _has_strips(layer) else 0, size // ins,
+            layer.sigmoid,
         )  # fmt: skip
         places.append(_places(layer, line))
         homes.append(_homes(layer.output, plan.convs[i + 1] if i + 1 < len(plan.convs) else None))
@@ -137,7 +139,7 @@ def shape_of(conv: ConvNet, layer: Index) -> ConvShape:
     n = conv.numbers[layer]
     return ConvShape(
         n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15],
-        n[16], n[17], n[18], n[19], n[20],
+        n[16], n[17], n[18], n[19], n[20], n[21],
     )  # fmt: skip
 
 
@@ -171,7 +173,7 @@ class ConvWork(NamedTuple):
     which: np.ndarray  # int32: the position of each maximum in its window
     strange: np.ndarray  # [layers, samples] bool: whether an input is not finite
     slopes: np.ndarray  # the gradients of the activations of one sample
-    passing: np.ndarray  # those of a layer's output that pass through its ReLU, [area, wide]
+    passing: np.ndarray  # those of a layer's output that pass through its activation, [area, wide]
     sums: np.ndarray  # of a group of positions
     outputs: np.ndarray  # of the last convolution, for one sample
     top: np.ndarray  # their gradients

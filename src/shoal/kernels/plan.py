@@ -34,7 +34,7 @@ class DensePlan(NamedTuple):
 
 
 class ConvLayer(NamedTuple):
-    """A convolution with bias, ReLU, and perhaps a maximum over 2 x 2 positions."""
+    """A convolution with bias and ReLU, perhaps with a maximum over 2 x 2 positions; or with a sigmoid."""
 
     shape: tuple[int, int, int]  # of the input: channels, height, width
     channels: int  # of the output
@@ -42,6 +42,7 @@ class ConvLayer(NamedTuple):
     stride: tuple[int, int]
     padding: tuple[int, int]
     pool: bool
+    sigmoid: bool = False  # in place of ReLU; then there is no pool
 
     @property
     def params(self) -> int:

@@ -27,6 +27,7 @@ def plan_of(
 
 
 Layer = nn.Module | Drop
+NO_DROP = Drop("", 0.0)
 
 
 def _layers(module: nn.Module, name: str, drops: Mapping[str, float]) -> Iterator[Layer]:
@@ -72,6 +73,8 @@ class _Reader:
             raise _NoPlanError
         if convs and not self._drops[-1].noise:  # dropout just after flattening
             self._drops[-1] = _drop(self._read((Drop,)))
+            if convs[-1].sigmoid and self._drops[-1].noise:  # what was dropped has lost its slope
+                raise _NoPlanError
         sizes = [math.prod(self._shape)]
         while True:
             sizes.append(self._linear(sizes[-1]))
@@ -88,9 +91,14 @@ class _Reader:
         plain = layer.groups == 1 and layer.padding_mode == "zeros" and set(layer.dilation) == {1}
         if not plain or len(self._shape) != 3 or self._shape[0] != layer.in_channels or padding is None:
             raise _NoPlanError
-        pool = self._activation((nn.ReLU, nn.MaxPool2d, Drop))
+        squashed = bool(self._read((nn.Sigmoid,)))
+        pool = False if squashed else self._activation((nn.ReLU, nn.MaxPool2d, Drop))
+        if squashed:
+            self._drops.append(NO_DROP)
         (high, wide), (down, right) = layer.kernel_size, layer.stride
-        made = ConvLayer(self._shape, layer.out_channels, (high, wide), (down, right), padding, pool)
+        made = ConvLayer(
+            self._shape, layer.out_channels, (high, wide), (down, right), padding, pool, squashed
+        )
         if min(made.sides) < 1 or min(made.output) < 1:
             raise _NoPlanError
         return made
@@ -124,7 +132,7 @@ class _Reader:
 def _drop(found: Mapping[type, Layer]) -> Drop:
     """The dropout among these layers, or none."""
     drop = found.get(Drop)
-    return drop if isinstance(drop, Drop) else Drop("", 0.0)
+    return drop if isinstance(drop, Drop) else NO_DROP
 
 
 def _flattens(layer: Layer) -> bool:

@@ -25,26 +25,19 @@ others. Shares are those among the clients that can be reached.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from shoal.core.data import Data
-from shoal.core.flat import Flat
 from shoal.core.key import Key
 from shoal.core.population import Population
 from shoal.core.selector import Selector
-from shoal.core.threads import cores, side_by_side
 from shoal.core.types import Cohort, Moment, Reply, Tree
-from shoal.kernels.products import products
 from shoal.selectors.cohort_size import check_population, check_size, cohort_size
-
-Distance = Literal["cosine", "l2", "l1"]
-PIECE = 2**16  # parameters whose L1 distances are taken at once
+from shoal.selectors.last_updates import LastUpdates
 
 
 class Shares(NamedTuple):
@@ -146,57 +139,11 @@ def cut(tree: np.ndarray, masses: np.ndarray, limit: int) -> np.ndarray:
     return np.array(branch[: len(masses)])
 
 
-def distances_between(gradients: Sequence[Tensor], distance: Distance) -> np.ndarray:
-    """[n, n] float64: arccos of the cosine, squared L2 or L1 distances of flat gradients."""
-    return _apart(_pairs(gradients, gradients, distance), distance)
-
-
-def _pairs(some: Sequence[Tensor], others: Sequence[Tensor], distance: Distance) -> np.ndarray:
-    """[some, others] float64: the L1 distances of flat gradients, or the inner products that say the other
-    distances. A pair's does not depend on which others are compared at the same time."""
-    if distance != "l1":
-        rows, columns = ([one.numpy() for one in group] for group in (some, others))
-        size = -(-len(columns) // cores())
-        pieces = [columns[first : first + size] for first in range(0, len(columns), size)]
-        return np.concatenate(side_by_side(lambda piece: products(rows, piece), pieces), 1)
-    total = torch.zeros(len(some), len(others), dtype=torch.float64)
-    for first in range(0, len(some[0]), PIECE):
-        here, there = (
-            torch.stack([g[first : first + PIECE] for g in group]).double() for group in (some, others)
-        )
-        total += torch.cdist(here, there, p=1)
-    return total.numpy()
-
-
-def _apart(found: np.ndarray, distance: Distance) -> np.ndarray:
-    """[n, n] float64: the distances, from what `_pairs` says of all."""
-    if distance == "l1":
-        return found
-    squares = np.diag(found)
-    if distance == "l2":
-        apart: np.ndarray = np.maximum(squares[:, None] + squares - 2 * found, 0)
-    else:
-        norms = np.sqrt(np.outer(squares, squares))
-        cosines = np.divide(found, norms, out=np.ones_like(found), where=norms > 0)
-        apart = np.arccos(np.clip(cosines, -1, 1))
-    np.fill_diagonal(apart, 0)  # where rounding left something
-    return apart
-
-
-class Compared(NamedTuple):
-    """The gradients that were compared, and what `_pairs` says of them; the first is a gradient of zeros."""
-
-    clients: tuple[int, ...]
-    pairs: Tensor  # [1 + clients, 1 + clients] float64
-
-
 class Seen(NamedTuple):
     """What is remembered of the clients."""
 
     counts: Mapping[int, int]  # samples of each that told
-    gradients: Mapping[int, Tensor]  # [parameters]: the last update of each that replied
-    compared: Compared = Compared((), torch.zeros(1, 1, dtype=torch.float64))
-    changed: tuple[int, ...] = ()  # whose gradients are new since they were compared
+    last: LastUpdates
 
 
 @dataclass(frozen=True)
@@ -216,7 +163,7 @@ class Clustered(Selector):
 
     def init(self) -> Seen:
         """See `Selector`."""
-        return Seen({}, {})
+        return Seen({}, LastUpdates({}))
 
     def profile(self, data: Data) -> int:
         """See `Selector`."""
@@ -225,9 +172,7 @@ class Clustered(Selector):
     def admit(self, state: Seen, profiles: Mapping[int, int]) -> Seen:
         """See `Selector`."""
         state = state._replace(counts={**state.counts, **profiles})
-        if self.by == "size":
-            return state
-        return state._replace(compared=compared(state, self.by), changed=())
+        return state if self.by == "size" else state._replace(last=state.last.all_compared(self.by))
 
     def select(
         self, state: Seen, available: Population, reports: Mapping[int, Tree], moment: Moment
@@ -238,7 +183,7 @@ class Clustered(Selector):
         if self.by == "size":
             shares = by_size(counts, draws)
         else:
-            distances = _spread(compared(state, self.by), available, self.by)
+            distances = state.last.distances(available, self.by)
             shares = by_similarity(counts, draws, distances, moment.key.fold("pour"))
         drawn, often = np.unique(shares.draw(moment.key.fold("draw")), return_counts=True)
         ids = tuple(available[int(position)] for position in drawn)
@@ -249,48 +194,14 @@ class Clustered(Selector):
         update = getattr(reply.payload, "update", None)
         if self.by == "size" or update is None:
             return state
-        gradient = flattened(update.params)
-        changed = (*(other for other in state.changed if other != client), client)
-        return state._replace(gradients={**state.gradients, client: gradient}, changed=changed)
+        return state._replace(last=state.last.with_update(client, update.params))
 
     def check(self, population: int) -> None:
         """See `Selector`."""
         check_population(self.count, population)
 
 
-def flattened(params: Mapping[str, Tensor]) -> Tensor:
-    """[parameters] float32: a copy, as a view would keep the whole reply."""
-    if isinstance(params, Flat):
-        return params.vector.detach().to("cpu", torch.float32, copy=True)
-    return torch.cat([value.detach().reshape(-1).float().cpu() for value in params.values()])
-
-
 def counts_of(state: Seen, available: Population) -> np.ndarray:
     """[available] int64: the clients' numbers of samples; all alike where none told."""
     counts = np.array([state.counts.get(client, 0) for client in available], np.int64)
     return counts if counts.any() else np.ones_like(counts)
-
-
-def compared(state: Seen, distance: Distance) -> Compared:
-    """All gradients that are remembered: only those that are new are compared with the others."""
-    if not state.changed:
-        return state.compared
-    before, new = state.compared, set(state.changed)
-    clients = (*(client for client in before.clients if client not in new), *state.changed)
-    nothing = torch.zeros_like(state.gradients[clients[0]])
-    gradients = [nothing, *(state.gradients[client] for client in clients)]
-    old = len(gradients) - len(new)
-    place = {client: row for row, client in enumerate(before.clients, 1)}
-    rows = [0, *(place[client] for client in clients[: old - 1])]
-    pairs = np.empty((len(gradients), len(gradients)))
-    pairs[:old, :old] = before.pairs.numpy()[np.ix_(rows, rows)]
-    pairs[old:] = _pairs(gradients[old:], gradients, distance)
-    pairs[:old, old:] = pairs[old:, :old].T
-    return Compared(clients, torch.from_numpy(pairs))
-
-
-def _spread(known: Compared, available: Population, distance: Distance) -> np.ndarray:
-    """[available, available]: distances. Those who never replied share one row, of a gradient of zeros."""
-    place = {client: row for row, client in enumerate(known.clients, 1)}
-    rows = [place.get(client, 0) for client in available]
-    return _apart(known.pairs.numpy(), distance)[np.ix_(rows, rows)]
