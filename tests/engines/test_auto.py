@@ -90,12 +90,20 @@ def test_short_exchanges_are_not_worth_a_trial(clock):
     assert (first.visits, second.visits) == (10, 0)
 
 
-def test_long_exchanges_decide_after_one_turn_each(clock):
+def test_long_exchanges_decide_after_one_turn_each_that_counts(clock):
     first, second = Way(clock, 9.0), Way(clock, 5.0)
     chooser = of(first, second)
-    play(chooser, 3)
-    assert (first.visits, second.visits) == (1, 2)
+    play(chooser, 5)
+    assert (first.visits, second.visits) == (2, 3)
     assert chooser.way is second
+
+
+def test_a_first_turn_that_compiled_something_decides_nothing(clock):
+    """It may take seconds, where all that follow take milliseconds."""
+    first, second = Way(clock, 9.0, 0.03), Way(clock, 0.06)
+    chooser = of(first, second)
+    play(chooser, 8)
+    assert chooser.way is first
 
 
 def test_times_count_for_each_sample(clock):

@@ -108,7 +108,7 @@ def test_a_site_loads_its_kernel_when_it_joins(tmp_path, monkeypatch):
         said.append("visited")
         raise OSError
 
-    monkeypatch.setattr("shoal.federation.site_client.load_kernel", lambda task: said.append("loaded"))
+    monkeypatch.setattr("shoal.solver.compiled_sgd.load_kernel", lambda task: said.append("loaded"))
     monkeypatch.setattr(SiteClient, "_visited", visited)
     federated(from_table(table(rounds=1, faults={"on_error": "refuse"})), tmp_path, ["spec"] * 3)
     assert said[:3] == ["loaded"] * 3

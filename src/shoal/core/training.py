@@ -108,10 +108,6 @@ def _plain(value: Tensor) -> Tensor:
     return value.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _no_wait(position: int | None) -> None:
-    """All clients are trained."""
-
-
 class TrainedBlock(NamedTuple):
     """The results of training a block of clients. A client's may be read after a `wait` for it."""
 
@@ -120,7 +116,9 @@ class TrainedBlock(NamedTuple):
     steps: np.ndarray  # [clients] int64
     losses: Tensor  # [clients] float64
     sound: np.ndarray  # [clients] bool: whether the solver has found no number too large for the gate
-    wait: Callable[[int | None], None] = _no_wait  # returns once a client is trained, or with None all are
+    wait: Callable[[int | None], None] = lambda _: (
+        None
+    )  # returns once a client is trained, with None once all
     controls: Sequence[Controls] = ()  # of each client; the changes are rows of one tensor
 
     def single(self, position: int) -> Trained:
@@ -175,6 +173,9 @@ class Solver(ABC):
         with torch.no_grad():
             sums = [task.losses(w, *own.all).double().sum() / own.count for w, own in zip(weights, data)]
         return torch.stack(sums).cpu()
+
+    def prepare(self, task: Task) -> None:  # noqa: B027
+        """Load what it takes to train this model, or compile it, before a round is timed."""
 
     def fits(self, task: Task, terms: tuple[Term, ...]) -> bool:
         """Whether `train_block` supports this model with these terms."""

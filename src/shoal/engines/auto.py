@@ -19,7 +19,7 @@ TURNS = 3  # that count, of each way; the least time is compared
 SETTLED = 16  # exchanges after which a way that was preferred to the first one is compared with it again
 SHORT = 0.02  # seconds: for shorter exchanges nothing else is tried
 CLEARLY = 0.9  # of the first way's time: another one has to be as fast, or the first stays
-LONG = 0.5  # seconds of an exchange whose first turn counts: warming up is little beside it
+LONG = 0.5  # seconds of an exchange of which one turn is enough, after the one that warms up
 
 _Time = tuple[float, float]  # of an exchange: seconds, and seconds a sample
 _Trial = Generator[int, _Time, int]
@@ -93,13 +93,14 @@ class Auto:
         times, longest = [], 0.0
         for turn in range(TURNS + 1):
             seconds, each = yield way
+            if turn == 0:  # it only warms up, and may have compiled or loaded something
+                continue
             longest = max(longest, seconds)
-            if turn or seconds > LONG:  # a short one only warms up
-                times.append(each)
-                if way == 0 and seconds < SHORT:
-                    return None, longest
-                if seconds > LONG:
-                    break
+            times.append(each)
+            if way == 0 and seconds < SHORT:
+                return None, longest
+            if seconds > LONG:
+                break
         return min(times), longest
 
     def _keep(self, chosen: int) -> None:

@@ -60,6 +60,9 @@ class LocalEngine(Engine):
             ways = [elsewhere.start(side, self._store)]
         else:
             ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
+            solver = solver_of(side.method)
+            if solver is not None:
+                solver.prepare(side.task)  # before processes are forked, and before "auto" looks at the clock
         self._here = elsewhere is None
         self._keeps_memories = elsewhere is None or not elsewhere.keeps_memories
         self._auto = Auto(ways, shards.counts)

@@ -20,6 +20,7 @@ from shoal.core.errors import DeclinedError, SpecError
 from shoal.core.key import Key
 from shoal.core.privacy import Privacy
 from shoal.core.serialization import from_bytes, to_bytes
+from shoal.core.training import solver_of
 from shoal.core.types import Context, Reply, Version, Weights
 from shoal.federation.letters import DESCRIBE, SURVEY, Answer, SiteJob, job_key, read_job, write_answer
 from shoal.federation.own_files import asks_agreement, own_source, summary_tree
@@ -27,7 +28,6 @@ from shoal.federation.site_data import Expected, open_source
 from shoal.runs.build import client_side, make_task
 from shoal.runs.files import write_whole
 from shoal.runs.runner import environment
-from shoal.solver.compiled_sgd import load_kernel
 from shoal.spec import Spec, from_table
 
 SECRET = "secret"  # the name of the file with the seed of a site's own noise
@@ -189,7 +189,9 @@ def join(run: str, invitation: SiteInvitation, number: int, source: str, folder:
     side = client_side(spec, task, data, attackers)
     if spec.privacy is not None and source != "spec":
         side = replace(side, privacy=OwnNoise(spec.privacy, _secret(folder)))
-    load_kernel(task)  # before the site is ready: rounds have deadlines
+    solver = solver_of(side.method)
+    if solver is not None:
+        solver.prepare(task)  # before the site is ready: rounds have deadlines
     evaluates = source != "spec" and spec.evaluate.clients > 0
     side = replace(side, forgiving=source == "spec")  # what an error says at a real site may show data
     return Joined(run, side, expected, samples, evaluates)

@@ -95,6 +95,11 @@ class Sgd(Solver):
         """See `Solver`."""
         return mean_losses(task, weights, data, threads)
 
+    def prepare(self, task: Task) -> None:
+        """See `Solver`."""
+        if self.fits(task, ()):
+            compiled_sgd.load_kernel(task)
+
     def fits(self, task: Task, terms: tuple[Term, ...]) -> bool:
         """See `Solver`."""
         return self.precision == "float32" and compiled_sgd.fits(task, active(terms))
