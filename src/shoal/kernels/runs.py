@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, int64, types
+from numba import float32, float64, int64, types
 
 from shoal.kernels.jit import Index, given, inner, kernel
 
@@ -54,3 +54,14 @@ def put_runs(out: np.ndarray, values: np.ndarray, starts: np.ndarray, lengths: n
     rest = out[end:]
     for p in range(rest.size):
         rest[p] = 0.0
+
+
+@kernel(types.void(float64[::1], float64, _RUNS, _RUNS))
+def add_to_runs(total: np.ndarray, number: float, starts: np.ndarray, lengths: np.ndarray) -> None:
+    """Add a number to all that lies in the runs."""
+    if not _fits(total.size, lengths.sum(), starts, lengths):
+        raise ValueError("the runs do not fit the vector")
+    for run in range(starts.size):
+        some = total[starts[run] : starts[run] + lengths[run]]
+        for p in range(some.size):
+            some[p] += number

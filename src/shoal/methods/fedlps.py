@@ -51,7 +51,7 @@ from shoal.core.types import (
 )
 from shoal.parts.channels import ChannelGroup, Pruning, channel_groups, pruned, strongest
 from shoal.parts.layers import NO_LAYERS
-from shoal.parts.pruned_models import enlarged, smaller, whole_shapes
+from shoal.parts.pruned_models import add_where_held, enlarged, smaller, whole_shapes
 from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
@@ -203,22 +203,26 @@ class FedLPS(Training):
         """By tensor the mean change of each number, over those who hold it or over all."""
         if all(not held.kept for held in acc.holders.values()):
             return acc.sums.mean()
-        holding, everyone = WeightedSum.empty(), sum(held.weight for held in acc.holders.values())
-        for kept, sent, _, weight in acc.holders.values():
-            ones = enlarged(elementwise(torch.ones_like, sent), kept)
-            holding = _added(holding, ones, ones, ones, weight)
+        holding, everyone = self._holding(acc), sum(held.weight for held in acc.holders.values())
         mean: Mapping[str, Tensor]
         if self.aggregate == "holders":
-            mean = elementwise(_divided, acc.sums.values, holding.values)
+            mean = elementwise(_divided, acc.sums.values, holding)
         else:  # who lacks a number has 0
             params, buffers = acc.model
             mean = elementwise(
                 lambda change, held, value: (change - (everyone - held) * value) / everyone,
                 acc.sums.values,
-                holding.values,
+                holding,
                 {**params, **buffers} if buffers else params,
             )
         return mean
+
+    def _holding(self, acc: FedLPSAcc) -> Mapping[str, Tensor]:
+        """By tensor how much those who hold each number count together."""
+        totals: Mapping[str, Tensor] = elementwise(torch.zeros_like, acc.sums.values)
+        for held in acc.holders.values():
+            add_where_held(totals, held.kept, held.weight)
+        return totals
 
     # ---- client
 
@@ -250,11 +254,18 @@ def _offset(model: Weights, sent: Any) -> Weights | None:
     if not sent.kept:
         return None
     origin = smaller(model, sent.kept)
-    if all(torch.equal(part[name], known[name]) for part, known in zip(sent.model, origin) for name in known):
+    if all(map(_equal, sent.model, origin)):
         return None
     return enlarged(subtract(sent.model, origin), sent.kept)
 
 
+def _equal(found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> bool:
+    whole = vectors(found, known)
+    if whole is not None:
+        return torch.equal(*whole)
+    return all(torch.equal(found[name], known[name]) for name in known)
+
+
 def _divided(change: Tensor, held: Tensor) -> Tensor:
     """The mean over the holders; what nobody holds, nobody has moved."""
-    return change / held.masked_fill(held == 0, 1.0)
+    return change / held.masked_fill_(held == 0, 1.0)  # which is computed for this alone

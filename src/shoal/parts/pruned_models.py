@@ -17,7 +17,7 @@ from torch import Tensor
 from shoal.core.flat import Flat, Layout, flat
 from shoal.core.gate import Like
 from shoal.core.types import Weights
-from shoal.kernels.runs import put_runs, take_runs
+from shoal.kernels.runs import add_to_runs, put_runs, take_runs
 from shoal.parts.channels import ALL, Kept, Pruning
 
 WHOLE = Kept(ALL, ALL)
@@ -51,6 +51,17 @@ def enlarged(weights: Weights, pruning: Pruning) -> Weights:
     runs, vector = _runs(whole, marks), torch.empty(sum(whole.sizes))
     put_runs(vector.numpy(), params.vector.numpy(), runs.starts, runs.lengths)
     return Weights(whole.tree(vector), buffers)
+
+
+def add_where_held(totals: Mapping[str, Tensor], pruning: Pruning, number: float) -> None:
+    """Add a number wherever a model with this pruning has one; `totals` are float64, of the whole model."""
+    if isinstance(totals, Flat) and totals.vector.device.type == "cpu":
+        runs = _runs(totals.layout, _marks(totals.layout, pruning))
+        add_to_runs(totals.vector.numpy(), number, runs.starts, runs.lengths)
+        return
+    for name, value in totals.items():
+        kept = pruning.get(name, WHOLE)
+        value.add_(_placed(torch.ones_like(_left(value, kept)), kept), alpha=number)
 
 
 def whole_shapes(weights: Weights, pruning: Pruning) -> Weights:
