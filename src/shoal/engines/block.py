@@ -136,7 +136,7 @@ class Blocks:
             visited = BlockClient(self._side, work.verb, client, memory, context)
             found.append(visited.begin(outgoing[position][1], held[position]))
         ahead, together = 0, self._stacks and work.verb == "update"
-        for _ in self._resumed(found, work.round, together):
+        for _ in self._resumed(found, work.round, key, together):
             while not together and ahead < len(found) and isinstance(visit := found[ahead], Visit):
                 yield self._delivered(work, cohort.ids[ahead], outgoing[ahead], visit)
                 ahead += 1
@@ -179,7 +179,7 @@ class Blocks:
             cohort.ids, work.version, _merged(sent), reply, "", down, up, stacked=True, checked=checked
         )
 
-    def _resumed(self, found: list[Waiting | Visit], round: int, together: bool) -> Iterator[None]:
+    def _resumed(self, found: list[Waiting | Visit], round: int, key: Key, together: bool) -> Iterator[None]:
         """Give waiting clients what they ask for, until none waits any more; pauses after each of them.
 
         Clients that are delivered together go on when all are trained: between two trainings, their code
@@ -187,7 +187,7 @@ class Blocks:
         """
         yield
         while paused := [(i, one) for i, one in enumerate(found) if isinstance(one, Waiting)]:
-            answers = self._answers([one for _, one in paused], round, together)
+            answers = self._answers([one for _, one in paused], round, key, together)
             for (i, one), answer in zip(paused, answers, strict=True):
                 found[i] = one.client.resume(one, answer)
                 yield
@@ -199,7 +199,9 @@ class Blocks:
                 return self._side.scheduled(clients, keys)
         return [None] * len(clients)
 
-    def _answers(self, waiting: Sequence[Waiting], round: int, together: bool) -> Iterator[SolverAnswer]:
+    def _answers(
+        self, waiting: Sequence[Waiting], round: int, key: Key, together: bool
+    ) -> Iterator[SolverAnswer]:
         """Train waiting clients, or compute losses: those with the same terms and model in one call."""
         method, task = self._side.method.client_method, self._side.task
         assert isinstance(method, Training)
@@ -211,7 +213,7 @@ class Blocks:
                 judged = [judge.weights for judge in asked]
                 yield from map(SolverAnswer, method.local.losses(task, judged, data, self._threads))
                 continue
-            keys, model = [one.client.context.key.fold("noise") for one in some], starts[0].task or task
+            keys, model = ClientKeys(key, [one.client.id for one in some], "noise"), starts[0].task or task
             held = [start.data or own for start, own in zip(starts, data, strict=True)]
             settings, block = [one.client.context.setting for one in some], Block.of(held)
             done = method.local.train_block(model, starts, block, keys, round, self._threads, settings)

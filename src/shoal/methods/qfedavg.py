@@ -35,6 +35,7 @@ from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
+from shoal.core.threads import both
 from shoal.core.training import ComputeLoss, Course, Start, Training, check_training
 from shoal.core.tree import elementwise, row, squared_norm
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
@@ -112,9 +113,12 @@ class QFedAvg(Training):
         update, found = reply.payload
         losses = [max(loss, 0.0) + TINY for loss in found.tolist()]
         weights = torch.tensor([loss**self.q for loss in losses], dtype=torch.float64)
-        squares = [squared_norm(row(update.params, i)) for i in range(len(clients))]
+        mean, squares = both(
+            lambda: Mean().fold_block(acc.mean, clients, sent.model, update, weights),
+            lambda: [squared_norm(row(update.params, i)) for i in range(len(clients))],
+        )
         return QFedAvgAcc(
-            Mean().fold_block(acc.mean, clients, sent.model, update, weights),
+            mean,
             {**acc.losses, **dict(zip(clients, losses, strict=True))},
             {**acc.squares, **dict(zip(clients, squares, strict=True))},
         )
