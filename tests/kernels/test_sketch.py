@@ -24,7 +24,7 @@ def test_a_sketch_of_the_same_sides_has_only_its_signs():
 def test_products_with_vectors(width):
     draw = np.random.default_rng(width)
     matrix, vectors = (draw.normal(size=(n, width)).astype(np.float32) for n in (5, 2))
-    out = np.empty((2, 5))
+    out = np.empty((2, 5), np.float32)
     multiply(matrix, vectors, out)
     assert out == pytest.approx(vectors.astype(np.float64) @ matrix.T, rel=1e-5, abs=1e-5)
 
@@ -34,4 +34,4 @@ def test_sides_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="no larger"):
         add_up(matrix, ones, ones, np.empty((2, 2), np.float32))
     with pytest.raises(ValueError, match="fit"):
-        multiply(matrix, np.ones((2, 3), np.float32), np.empty((2, 3)))
+        multiply(matrix, np.ones((2, 3), np.float32), np.empty((2, 3), np.float32))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, float64, types
+from numba import float32, types
 
 from shoal.kernels.jit import given, kernel
+from shoal.kernels.tiles import LANES, make_dot
 
 
 @kernel(types.void(given(float32, 2), given(float32, 1), given(float32, 1), float32[:, ::1]))
@@ -38,23 +39,25 @@ def add_up(matrix: np.ndarray, row_signs: np.ndarray, column_signs: np.ndarray, 
                     found[c] += signs[c] * line[c]
 
 
-_LANES = 64  # sums of a product, side by side
+_dots, _dots_of_one = make_dot(2, 2), make_dot(1, 2)
 
 
-@kernel(types.void(given(float32, 2), given(float32, 2), float64[:, ::1]))
+@kernel(types.void(given(float32, 2), given(float32, 2), float32[:, ::1]))
 def multiply(matrix: np.ndarray, vectors: np.ndarray, out: np.ndarray) -> None:
-    """out[k, i] = the product of row i with vector k, which is as accurate as float32 sums are."""
+    """out[k, i] = the product of row i with vector k, of two, which is as accurate as float32 sums are."""
     rows, columns = matrix.shape
-    if vectors.shape[1] != columns or out.shape[0] != vectors.shape[0] or out.shape[1] != rows:
+    if vectors.shape != (2, columns) or out.shape != (2, rows):
         raise ValueError("matrix, vectors and products do not fit together")
-    sums, whole = np.empty(_LANES, np.float32), columns - columns % _LANES
+    whole = columns - columns % LANES
+    lines, both, found = matrix.reshape(-1), vectors.reshape(-1), out.reshape(-1)
+    found[:] = 0.0
+    if whole:
+        for i in range(0, rows - 1, 2):
+            _dots(found, i, rows, lines, i * columns, columns, both, 0, columns, whole)
+        if rows % 2:
+            last = rows - 1
+            _dots_of_one(found, last, rows, lines, last * columns, columns, both, 0, columns, whole)
     for i in range(rows):
-        for k in range(len(vectors)):
-            row, vector = matrix[i], vectors[k]
-            sums[:] = 0
-            for first in range(0, whole, _LANES):
-                for lane in range(_LANES):
-                    sums[lane] += row[first + lane] * vector[first + lane]
-            for lane in range(columns - whole):
-                sums[lane] += row[whole + lane] * vector[whole + lane]
-            out[k, i] = sums.sum()
+        for k in range(2):
+            for c in range(whole, columns):
+                out[k, i] += matrix[i, c] * vectors[k, c]

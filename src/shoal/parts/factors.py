@@ -144,7 +144,7 @@ def spanned(matrix: Tensor, rank: int) -> Factors | None:
     if rows < LARGE or columns < side or matrix.device.type != "cpu" or matrix.dtype != torch.float32:
         return None
     numbers, (signs, probes) = wide.contiguous().numpy(), _random_columns(columns)
-    sketch, images = np.empty((rows, side), np.float32), np.empty((len(probes), rows))
+    sketch, images = np.empty((rows, side), np.float32), np.empty((len(probes), rows), np.float32)
     add_up(numbers, np.ones(rows, np.float32), signs, sketch)
     energy = sum_of_squares(sketch.reshape(-1))
     if not TINY < energy < 1 / TINY:
