@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from shoal.codecs.feedback import UpdateCodec
 from shoal.core.codec import Packet
 from shoal.core.errors import SpecError
-from shoal.core.flat import Flat, flat
+from shoal.core.flat import Flat
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree, Weights
 from shoal.parts.factors import Factors, as_matrix, factored, is_matrix, rank_of, spanned
@@ -100,24 +101,38 @@ def restored(payload: Any, sent: Weights) -> Any:
 
     Raises `ValueError` for factors that do not fit it, before they are multiplied.
     """
-    for name, value in payload.update.params.items():
+    params, like = payload.update.params, sent.params
+    for name, value in params.items():
         if isinstance(value, Cut):
-            _check(name, value, sent.params)
-    whole = LowRank().decode(Packet(payload))
-    return whole._replace(update=whole.update._replace(params=_together(whole.update.params, sent.params)))
+            _check(name, value, like)
+    together = _in_one_vector(params, like)
+    if together is None:
+        return LowRank().decode(Packet(payload))
+    return payload._replace(update=payload.update._replace(params=together))
 
 
-def _together(params: Mapping[str, Any], like: Mapping[str, Tensor]) -> Mapping[str, Any]:
-    """In one vector as the model is, so that all tensors are checked and added up at once. What does not fit
-    stays as it is, for the gate to refuse."""
+def _in_one_vector(params: Mapping[str, Any], like: Mapping[str, Tensor]) -> Flat | None:
+    """As the model is, so that all tensors are checked and added up at once; None if one does not fit, which
+    the gate refuses."""
     if not isinstance(like, Flat) or params.keys() != like.keys():
-        return params
-    fit = (
-        isinstance(value := params[name], Tensor)
-        and (value.shape, value.dtype, value.layout) == (one.shape, one.dtype, one.layout)
-        for name, one in like.items()
-    )
-    return flat({name: params[name] for name in like}) if all(fit) else params
+        return None
+    tensors = ((value, like[name]) for name, value in params.items() if not isinstance(value, Cut))
+    if not all(isinstance(value, Tensor) and _alike(value, one) for value, one in tensors):
+        return None
+    if any(value.factors.u.dtype != like.vector.dtype for value in params.values() if isinstance(value, Cut)):
+        return None
+    whole = like.layout.tree(torch.empty_like(like.vector))
+    for name, room in whole.items():
+        value = params[name]
+        if isinstance(value, Cut):
+            value.factors.dense(as_matrix(room))
+        else:
+            room.copy_(value)
+    return whole
+
+
+def _alike(value: Tensor, one: Tensor) -> bool:
+    return (value.shape, value.dtype, value.layout) == (one.shape, one.dtype, one.layout)
 
 
 def _check(name: str, cut: Cut, sent: Mapping[str, Tensor]) -> None:

@@ -39,11 +39,11 @@ class Factors(NamedTuple):
     s: Tensor  # [rank], descending
     v: Tensor  # [columns, rank]
 
-    def dense(self) -> Tensor:
-        """[rows, columns]."""
+    def dense(self, out: Tensor | None = None) -> Tensor:
+        """[rows, columns]; written to `out`, if that is given."""
         u, s, v = self.directions()
         # a copy, because the last bits of a product depend on where its operands lie: not in a packet
-        return (u * s) @ v.clone(memory_format=torch.contiguous_format).T
+        return torch.mm(u * s, v.clone(memory_format=torch.contiguous_format).T, out=out)
 
     def directions(self) -> Factors:
         """Without the zeros behind."""
