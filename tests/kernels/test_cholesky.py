@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from shoal.kernels.cholesky import pivoted, spanning
+from shoal.kernels.cholesky import pivoted, pivoted_each, spanning
+from shoal.kernels.products import products
 
 
 def matrix(n, rank):
@@ -56,3 +57,17 @@ def test_vectors_that_span_all_others_without_all_products(width, n, rank):
 
 def test_nothing_is_spanned_by_nothing():
     assert len(spanning(np.zeros((3, 4), np.float32), 2, 1e-9).lower) == 0
+
+
+def test_several_matrices_are_decomposed_as_each_by_itself():
+    """Of unequal ranks, one of them too high, and one of zeros."""
+    draw = np.random.default_rng(3)
+    ranks = (3, 7, 0, 2)
+    matrices = np.array([draw.normal(size=(8, r)) @ draw.normal(size=(r, 13)) for r in ranks], np.float32)
+    lower, found = pivoted_each(matrices, 5, 1e-9)
+    assert found.tolist() == [3, -1, 0, 2]
+    for matrix, own, rank in zip(matrices, lower, found, strict=True):
+        alone = pivoted(products(matrix), 5, 1e-9)
+        assert (rank < 0) == (alone is None)
+        assert not own[max(rank, 0) :].any()
+        assert alone is None or np.array_equal(own[:rank], alone.lower)

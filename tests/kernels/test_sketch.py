@@ -9,14 +9,14 @@ def test_a_sketch_by_hand():
     matrix = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
     signs = np.array([1, 1, -1], np.float32)
     out = np.empty((2, 2), np.float32)
-    add_up(matrix, signs, signs, out)
+    add_up(matrix[None], signs, signs, out[None])
     assert out.tolist() == [[(1 - 7) - (3 - 9), 2 - 8], [4 - 6, 5]]
 
 
 def test_a_sketch_of_the_same_sides_has_only_its_signs():
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
     out = np.empty_like(matrix)
-    add_up(matrix, np.array([1, -1], np.float32), np.ones(3, np.float32), out)
+    add_up(matrix[None], np.array([1, -1], np.float32), np.ones(3, np.float32), out[None])
     assert out.tolist() == [[0, 1, 2], [-3, -4, -5]]
 
 
@@ -32,6 +32,6 @@ def test_products_with_vectors(width):
 def test_sides_that_do_not_fit_are_refused():
     matrix, ones = np.zeros((3, 4), np.float32), np.ones(3, np.float32)
     with pytest.raises(ValueError, match="no larger"):
-        add_up(matrix, ones, ones, np.empty((2, 2), np.float32))
+        add_up(matrix[None], ones, ones, np.empty((1, 2, 2), np.float32))
     with pytest.raises(ValueError, match="fit"):
         multiply(matrix, np.ones((2, 3), np.float32), np.empty((2, 3), np.float32))

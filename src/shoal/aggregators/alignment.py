@@ -21,8 +21,7 @@ from torch import Tensor
 
 from shoal.aggregators.matrix import gram
 from shoal.core.key import Key
-from shoal.kernels.cholesky import pivoted
-from shoal.kernels.products import products
+from shoal.kernels.cholesky import pivoted_each
 from shoal.kernels.sketch import add_up
 from shoal.parts.factors import LARGE, ROUNDING, eigen, positive, rank_of
 
@@ -54,8 +53,7 @@ def folded(matrices: Tensor, side: int, key: Key) -> Tensor:
         matrices = (matrices / positive(matrices.abs().amax((1, 2), keepdim=True))).float().cpu()
     row_signs, column_signs = key.fold(1).signs(rows).numpy(), key.fold(2).signs(columns).numpy()
     total = torch.empty(n, min(rows, side), min(columns, side))
-    for matrix, found in zip(matrices, total, strict=True):
-        add_up(matrix.contiguous().numpy(), row_signs, column_signs, found.numpy())
+    add_up(matrices.contiguous().numpy(), row_signs, column_signs, total.numpy())
     return total
 
 
@@ -81,19 +79,14 @@ def _directions(wide: Tensor) -> Iterator[tuple[list[int], Tensor, Tensor]]:
 
     Where there are few directions, as after training on a few samples, these are found first.
     """
-    everybody = range(len(wide))
-    few: dict[int, np.ndarray] = {}
+    ranks = np.full(len(wide), -1)
     if wide.shape[1] >= LARGE and wide.device.type == "cpu" and wide.dtype == torch.float32:
-        grams = (products(matrix.contiguous().numpy()) for matrix in wide)
-        tried = ((i, pivoted(gram, len(gram) * 2 // 3, ROUNDING)) for i, gram in enumerate(grams))
-        few = {i: found.lower for i, found in tried if found is not None}
-    many = [i for i in everybody if i not in few]
+        lower, ranks = pivoted_each(wide.contiguous().numpy(), wide.shape[1] * 2 // 3, ROUNDING)
+    many, few = np.flatnonzero(ranks < 0).tolist(), np.flatnonzero(ranks >= 0).tolist()
     if many:
         yield many, *eigen(wide[many] @ wide[many].mT)
     if few:
-        lower = wide.new_zeros(len(few), max(1, *map(len, few.values())), wide.shape[1], dtype=torch.float64)
-        for place, rows in zip(lower, few.values(), strict=True):
-            place[: len(rows)] = torch.from_numpy(rows)
-        squares, turned = eigen(lower @ lower.mT)
-        vectors = lower.mT @ (turned / positive(squares).sqrt()[:, None])
-        yield list(few), squares.to(wide.dtype), vectors.to(wide.dtype)
+        found = torch.from_numpy(lower[few, : max(1, ranks.max())])
+        squares, turned = eigen(found @ found.mT)
+        vectors = found.mT @ (turned / positive(squares).sqrt()[:, None])
+        yield few, squares.to(wide.dtype), vectors.to(wide.dtype)

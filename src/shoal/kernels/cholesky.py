@@ -8,6 +8,7 @@ import numpy as np
 from numba import float32, float64, int64, types
 
 from shoal.kernels.jit import given, inner, kernel
+from shoal.kernels.products import inner_products
 
 
 @inner
@@ -82,6 +83,28 @@ def pivoted(gram: np.ndarray, most: int, tolerance: float) -> Decomposed | None:
     out, pivots = np.empty((most, len(gram))), np.empty(most, np.int64)
     rank = _pivoted(gram, tolerance, out, pivots)
     return None if rank < 0 else Decomposed(out[:rank], pivots[:rank])
+
+
+@kernel(int64[::1](given(float32, 3), float64, float64[:, :, ::1]))
+def _pivoted_each(matrices: np.ndarray, tolerance: float, out: np.ndarray) -> np.ndarray:
+    """See `pivoted_each`."""
+    n, rows, columns = matrices.shape
+    ranks, gram, pivots = np.empty(n, np.int64), np.empty((rows, rows)), np.empty(rows, np.int64)
+    lines = np.empty(rows, np.int64)
+    for k in range(n):
+        for r in range(rows):
+            lines[r] = matrices.ctypes.data + 4 * (k * rows + r) * columns
+        inner_products(lines, lines, columns, True, gram)
+        ranks[k] = _pivoted(gram, tolerance, out[k], pivots)
+        out[k, max(ranks[k], 0) :] = 0.0
+    return ranks
+
+
+def pivoted_each(matrices: np.ndarray, most: int, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
+    """L [n, most, rows], of the products of the rows of each float32 matrix [n, rows, columns], as `pivoted`
+    has it, with zeros behind; and their ranks [n], -1 where one would be above `most`."""
+    out = np.empty((len(matrices), most, matrices.shape[1]))
+    return out, _pivoted_each(matrices, tolerance, out)
 
 
 def spanning(vectors: np.ndarray, most: int, tolerance: float) -> Decomposed | None:

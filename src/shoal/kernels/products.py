@@ -104,7 +104,7 @@ def _widen(addresses: np.ndarray, width: int, first: int, end: int, wide: np.nda
 
 
 @kernel(types.void(given(int64, 1), given(int64, 1), int64, boolean, float64[:, ::1]))
-def _products(left: np.ndarray, right: np.ndarray, width: int, same: bool, out: np.ndarray) -> None:
+def inner_products(left: np.ndarray, right: np.ndarray, width: int, same: bool, out: np.ndarray) -> None:
     """See `products`. Left and right are the vectors' addresses; if they are the same, half is computed."""
     tall, broad = -(-left.size // _TILE), -(-right.size // _TILE)
     rows = np.zeros((tall * _TILE, _BLOCK))
@@ -137,7 +137,7 @@ def products(left: Vectors, right: Vectors | None = None) -> np.ndarray:
     rows = _addresses(left, width)
     columns = rows if right is None else _addresses(right, width)
     out = np.empty((len(rows), len(columns)))
-    _products(rows, columns, width, right is None, out)
+    inner_products(rows, columns, width, right is None, out)
     return out
 
 
@@ -153,7 +153,7 @@ def products_between(vectors: Vectors) -> Callable[[int, int], np.ndarray]:
         if not 0 <= first <= last <= width or not len(vectors):
             raise ValueError(f"no columns {first} to {last} of {len(vectors)} vectors of {width} numbers")
         out, begins = np.empty((len(rows), len(rows))), rows + first * _BYTES
-        _products(begins, begins, last - first, True, out)
+        inner_products(begins, begins, last - first, True, out)
         return out
 
     return between

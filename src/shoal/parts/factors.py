@@ -145,7 +145,7 @@ def spanned(matrix: Tensor, rank: int) -> Factors | None:
         return None
     numbers, (signs, probes) = wide.contiguous().numpy(), _random_columns(columns)
     sketch, images = np.empty((rows, side), np.float32), np.empty((len(probes), rows), np.float32)
-    add_up(numbers, np.ones(rows, np.float32), signs, sketch)
+    add_up(numbers[None], np.ones(rows, np.float32), signs, sketch[None])
     energy = sum_of_squares(sketch.reshape(-1))
     if not TINY < energy < 1 / TINY:
         return None
