@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from bench.tiny import tiny
@@ -13,6 +14,7 @@ from shoal.bench.plain_pytorch import Plain, Trainer, flatten, initial, keep_mem
 from shoal.bench.process_signal import rope
 from shoal.bench.workloads import Workload
 from shoal.data.bundled import mnist5k
+from shoal.data.shards import DealtShards
 from shoal.loop import advance, start
 from shoal.runs.runner import closing, one_thread
 
@@ -108,6 +110,26 @@ def test_epochs_do_not_mix():
     assert made.sizes == [8, 8, 8, 8, 8] * 2
     assert sorted(made.rows[:count].tolist()) == sorted(made.rows[count:].tolist()) == held
     assert not torch.equal(made.rows[:count], made.rows[count:])
+
+
+def test_batches_are_full_where_a_model_has_batch_norm():
+    """As Shoal's are: of one sample there is no variance. Who holds no more does not train."""
+    made = material_of(DIGITS)
+    counts = [made.shards.count(client) for client in range(50)]
+    client, other = counts.index(next(n for n in counts if n > 10 and n % 10 == 1)), counts.index(min(counts))
+    found = visit(made._replace(full=True), client, 1.0, made.key.torch())
+    assert found.sizes == [10] * (counts[client] // 10 + 1)
+    assert found.rows[counts[client] :].tolist() == found.rows[:9].tolist()
+    few = visit(made._replace(full=True, batch=1000), other, 1.0, made.key.torch())
+    assert few.sizes == [counts[other]]
+    one_and_three = DealtShards(np.arange(4), np.array([0, 1, 4]))
+    alone = made._replace(full=True, shards=one_and_three, cohort=lambda round: (0, 1))
+    assert [[len(v.rows) for v in part] for part in plan(alone, 0, 1)] == [[3]]
+    assert (
+        Workload("", "", {**DIGITS.table, "task": {"dataset": "digits", "model": "resnet18"}}, 1)
+        .material()
+        .full
+    )
 
 
 def test_momentum_is_that_of_torch():

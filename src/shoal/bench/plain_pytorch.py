@@ -57,6 +57,7 @@ Round = list[list[ClientShare]]  # for each process
 def plan(material: Material, round: int, processes: int) -> Round:
     """Who visits whom: the largest clients first, each to the process that has least to do."""
     cohort = sorted(material.cohort(round), key=material.shards.count, reverse=True)
+    cohort = [client for client in cohort if material.shards.count(client) > material.full]
     whole = sum(material.shards.count(client) for client in cohort)
     generator = material.key.fold("plain", round).torch()
     parts: Round = [[] for _ in range(processes)]
@@ -70,11 +71,15 @@ def plan(material: Material, round: int, processes: int) -> Round:
 
 
 def visit(material: Material, client: int, share: float, generator: torch.Generator) -> ClientShare:
-    """A client's samples, in a new order every epoch."""
+    """A client's samples, in a new order every epoch. A batch that must be full has the first ones again."""
     rows = torch.from_numpy(material.shards.indices(client))
     orders = [rows[torch.randperm(len(rows), generator=generator)] for _ in range(material.epochs)]
-    full, rest = divmod(len(rows), material.batch)
-    sizes = [material.batch] * full + [rest] * (rest > 0)
+    batch = min(material.batch, len(rows)) if material.full else material.batch
+    full, rest = divmod(len(rows), batch)
+    if material.full and rest:
+        orders = [torch.cat([order, order[: batch - rest]]) for order in orders]
+        full, rest = full + 1, 0
+    sizes = [batch] * full + [rest] * (rest > 0)
     return ClientShare(torch.cat(orders), sizes * material.epochs, share)
 
 

@@ -17,6 +17,7 @@ from shoal.core.key import Key
 from shoal.core.selector import Selector
 from shoal.core.types import Moment
 from shoal.methods.fedavg import FedAvg
+from shoal.models.layers import batch_norms
 from shoal.runs.build import deal
 from shoal.solver.sgd import Sgd
 from shoal.spec import Spec, from_table
@@ -35,6 +36,7 @@ class Material(NamedTuple):
     epochs: int
     lr: float
     momentum: float
+    full: bool  # whether all batches are full, which BatchNorm needs
 
     def samples(self, clients: tuple[int, ...]) -> int:
         """How many samples these clients pass through the model in a round."""
@@ -75,9 +77,11 @@ class Workload:
         dataset, shards = deal(spec)
         builder = choose(MODEL, spec.task.model, "task.model")
         options = {name: spec.task.options[name] for name in arguments(builder) if name in spec.task.options}
-        key = Key.from_seed(spec.seed)
+        key, build = Key.from_seed(spec.seed), partial(builder, dataset.shape, dataset.classes, **options)
+        with key.seeded():
+            full = bool(batch_norms(build()))
         return Material(
-            partial(builder, dataset.shape, dataset.classes, **options),
+            build,
             key,
             dataset.x_train,
             dataset.y_train,
@@ -87,6 +91,7 @@ class Workload:
             local.epochs,
             local.lr,
             local.momentum,
+            full,
         )
 
 

@@ -116,9 +116,7 @@ class TrainedBlock(NamedTuple):
     steps: np.ndarray  # [clients] int64
     losses: Tensor  # [clients] float64
     sound: np.ndarray  # [clients] bool: whether the solver has found no number too large for the gate
-    wait: Callable[[int | None], None] = lambda _: (
-        None
-    )  # returns once a client is trained, with None once all
+    wait: Callable[[int | None], None] = lambda _: None  # returns once a client is trained; None: all are
     controls: Sequence[Controls] = ()  # of each client; the changes are rows of one tensor
 
     def single(self, position: int) -> Trained:
