@@ -171,7 +171,8 @@ class MeanAcc(NamedTuple):
     """The fold."""
 
     model: Weights
-    floats: WeightedSum
+    params: WeightedSum
+    buffers: WeightedSum  # those with floating point
     counters: Mapping[str, Tensor]  # integer buffers: the largest so far
     draws: Mapping[int, int]  # see `Cohort`
 
@@ -188,16 +189,19 @@ class Mean(Aggregator):
 
     def begin(self, state: Any, model: Weights, cohort: Cohort) -> MeanAcc:
         """See `Aggregator`."""
-        return MeanAcc(model, WeightedSum.empty(), {}, cohort.draws)
+        return MeanAcc(model, WeightedSum.empty(), WeightedSum.empty(), {}, cohort.draws)
 
     def fold(self, acc: MeanAcc, client: int, sent: Weights, update: Weights, weight: float) -> MeanAcc:
         """See `Aggregator`."""
         weight *= acc.draws.get(client, 1)
-        floats = acc.floats.add_offsets(acc.model.params, sent.params, update.params, weight)
-        buffers = {name: value for name, value in update.buffers.items() if value.is_floating_point()}
-        if buffers:
-            floats = floats.add_offsets(acc.model.buffers, sent.buffers, buffers, weight)
-        return acc._replace(floats=floats, counters=reached(acc.counters, sent, update))
+        params, buffers = (
+            acc.params.add_offsets(acc.model.params, sent.params, update.params, weight),
+            acc.buffers,
+        )
+        floats = {name: value for name, value in update.buffers.items() if value.is_floating_point()}
+        if floats:
+            buffers = buffers.add_offsets(acc.model.buffers, sent.buffers, floats, weight)
+        return acc._replace(params=params, buffers=buffers, counters=reached(acc.counters, sent, update))
 
     def fold_block(
         self,
@@ -213,14 +217,13 @@ class Mean(Aggregator):
             return one_by_one
         if acc.draws:
             weights = weights * torch.tensor([acc.draws.get(client, 1) for client in clients])
-        return acc._replace(floats=acc.floats.add_rows(update.params, weights))
+        return acc._replace(params=acc.params.add_rows(update.params, weights))
 
     def finish(self, task: Task, state: Any, acc: MeanAcc, moment: Moment) -> Outcome:
         """See `Aggregator`."""
-        mean = acc.floats.mean()
-        if vectors(acc.model.params, mean) is not None:
-            return Outcome(state, Weights(mean, counted(acc.model, acc.counters)))
-        params, buffers = ({name: mean[name] for name in values if name in mean} for values in acc.model)
+        params, buffers = acc.params.mean(), acc.buffers.mean()
+        if vectors(acc.model.params, params) is None:
+            params = {name: params[name] for name in acc.model.params if name in params}
         return Outcome(state, Weights(params, {**buffers, **counted(acc.model, acc.counters)}))
 
 

@@ -28,6 +28,7 @@ from shoal.core.client import ClientSide, Visit
 from shoal.core.codec import Packet
 from shoal.core.engine import Delivery, Work
 from shoal.core.errors import SpecError, StageError
+from shoal.core.flat import flat
 from shoal.core.key import Key
 from shoal.core.outbox import Outbox
 from shoal.core.serialization import from_buffer, into_buffer, nbytes, to_bytes
@@ -258,4 +259,16 @@ class Exchange:
 
 
 def _copied(tree: Tree) -> Tree:
-    return tree_map(lambda leaf: torch.clone(leaf) if isinstance(leaf, Tensor) else leaf, tree)
+    """In memory of its own, models in one vector: so they are checked and added up at once."""
+    return tree_map(_own, tree, is_leaf=_is_model)
+
+
+def _is_model(node: Tree) -> bool:
+    return isinstance(node, dict) and all(isinstance(leaf, Tensor) and leaf.dim() for leaf in node.values())
+
+
+def _own(leaf: Any) -> Any:
+    if isinstance(leaf, dict):
+        together = flat(leaf)
+        return {name: value.clone() for name, value in leaf.items()} if together is leaf else together
+    return torch.clone(leaf) if isinstance(leaf, Tensor) else leaf

@@ -132,10 +132,7 @@ class QFedAvg(Training):
         smooth = 1 / self.local.rate(moment.round)  # L
         divisor = sum(self._h(acc, client, smooth) for client in acc.losses)
         factor = smooth / divisor
-        sums = acc.mean.floats.values
-        if sums.keys() != state.model.params.keys():  # buffers are averaged below
-            sums = {name: sums[name] for name in state.model.params}
-        step = elementwise(lambda value: factor * value, sums)
+        step = elementwise(lambda value: factor * value, acc.mean.params.values)
         kept, params = self.server.step(state.server, step)
         buffers = Mean().finish(task, (), acc.mean, moment).step.buffers if state.model.buffers else {}
         model = moved(state.model, Weights(params, buffers))
