@@ -10,6 +10,7 @@ from shoal.models.layers import (
     Dropout,
     batch_norms,
     chain,
+    channels_go_last,
     dropouts,
     last_linear,
     noise_shapes,
@@ -267,3 +268,17 @@ def test_every_model_ends_in_fc(name):
     assert last_linear(module, (3, 32, 32)) == "fc."
     assert module.training
     assert not any(part._forward_hooks for part in module.modules())
+
+
+@pytest.mark.parametrize(
+    ("layers", "last"),
+    [
+        ([nn.Conv2d(3, 8, 3)], True),  # 6 x 6 positions, 216 weights
+        ([nn.Conv2d(3, 8, 3, stride=8)], True),  # one position: 8 numbers, still one for 27 weights
+        ([nn.Conv2d(3, 20, 8)], False),  # one number for 192 weights
+        ([nn.Flatten(), nn.Linear(192, 2)], False),
+    ],
+)
+def test_channels_go_last_where_a_sample_makes_numbers_enough(layers, last):
+    """A fiftieth of the weights at least; where nothing is convolved there is nothing to bring in order."""
+    assert channels_go_last(nn.Sequential(*layers), (3, 8, 8)) is last

@@ -58,10 +58,14 @@ class Live:
     """
 
     def __init__(
-        self, module: nn.Module, noise: Collection[str], frozen: Collection[str], dtype: torch.dtype
+        self,
+        module: nn.Module,
+        noise: Collection[str],
+        frozen: Collection[str],
+        dtype: torch.dtype,
+        channels_last: bool,
     ) -> None:
-        convolves = any(isinstance(part, nn.Conv2d) for part in module.modules())
-        self._layout = torch.channels_last if convolves else torch.contiguous_format
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self.module: nn.Module = module.to(memory_format=self._layout)  # type: ignore[call-overload]
         self._noise = {name: module.get_submodule(name.rpartition(".")[0]) for name in noise}
         self.values: dict[str, Tensor] = dict(_trained(module, frozen))
@@ -118,6 +122,7 @@ class Task:
     frozen: Mapping[str, Tensor] = field(default_factory=dict)  # parameters that are neither trained nor sent
     shape: tuple[int, ...] = ()  # of one sample
     held: tuple[str, ...] = ()  # parameters that stay as they are when a client trains
+    channels_last: bool = False  # the memory layout that convolutions are computed in
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
     _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -146,7 +151,7 @@ class Task:
         """The resident copy of the model in which all clients train: nothing is allocated per client."""
         if dtype not in self._live:
             self._live[dtype] = Live(
-                copy.deepcopy(self._modules[True]), self.noise_shapes, self.frozen, dtype
+                copy.deepcopy(self._modules[True]), self.noise_shapes, self.frozen, dtype, self.channels_last
             )
         return self._live[dtype]
 

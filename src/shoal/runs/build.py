@@ -30,7 +30,14 @@ from shoal.engines.ray_actors import RayActors
 from shoal.kernels.recognition import plan_of
 from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
-from shoal.models.layers import batch_norms, dropouts, last_linear, noise_shapes, own_dropout
+from shoal.models.layers import (
+    batch_norms,
+    channels_go_last,
+    dropouts,
+    last_linear,
+    noise_shapes,
+    own_dropout,
+)
 from shoal.round_clock import Deadline
 from shoal.runs.crowd import check_population, fleet_of, timetable_of
 from shoal.runs.evaluation import Evaluator
@@ -199,6 +206,7 @@ def make_task(spec: Spec, samples: Samples) -> Task:
     with Stage(f"task.model: {builder.__name__}", None, 0):
         noise = noise_shapes(probe, samples.shape, samples.dtype)
         last = last_linear(probe, samples.shape, samples.dtype)
+        channels_last = channels_go_last(probe, samples.shape, samples.dtype)
     device = spec.engine.device
     whole = device == "cpu" and samples.dtype == torch.float32 and not frozen
     rates = {name: layer.p for name, layer in dropouts(probe).items()}
@@ -215,6 +223,7 @@ def make_task(spec: Spec, samples: Samples) -> Task:
         last,
         frozen=frozen,
         shape=samples.shape,
+        channels_last=channels_last,
     )
 
 
