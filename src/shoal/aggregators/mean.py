@@ -194,14 +194,12 @@ class Mean(Aggregator):
     def fold(self, acc: MeanAcc, client: int, sent: Weights, update: Weights, weight: float) -> MeanAcc:
         """See `Aggregator`."""
         weight *= acc.draws.get(client, 1)
-        params, buffers = (
-            acc.params.add_offsets(acc.model.params, sent.params, update.params, weight),
-            acc.buffers,
-        )
-        floats = {name: value for name, value in update.buffers.items() if value.is_floating_point()}
-        if floats:
-            buffers = buffers.add_offsets(acc.model.buffers, sent.buffers, floats, weight)
-        return acc._replace(params=params, buffers=buffers, counters=reached(acc.counters, sent, update))
+        params = acc.params.add_offsets(acc.model.params, sent.params, update.params, weight)
+        buffers = {name: value for name, value in update.buffers.items() if value.is_floating_point()}
+        if buffers:
+            summed = acc.buffers.add_offsets(acc.model.buffers, sent.buffers, buffers, weight)
+            acc = acc._replace(buffers=summed)
+        return acc._replace(params=params, counters=reached(acc.counters, sent, update))
 
     def fold_block(
         self,

@@ -56,8 +56,9 @@ Round = list[list[ClientShare]]  # for each process
 
 def plan(material: Material, round: int, processes: int) -> Round:
     """Who visits whom: the largest clients first, each to the process that has least to do."""
-    cohort = sorted(material.cohort(round), key=material.shards.count, reverse=True)
-    cohort = [client for client in cohort if material.shards.count(client) > material.full]
+    least = 2 if material.full else 1  # samples: BatchNorm cannot train on a single one
+    able = [client for client in material.cohort(round) if material.shards.count(client) >= least]
+    cohort = sorted(able, key=material.shards.count, reverse=True)
     whole = sum(material.shards.count(client) for client in cohort)
     generator = material.key.fold("plain", round).torch()
     parts: Round = [[] for _ in range(processes)]
@@ -71,7 +72,7 @@ def plan(material: Material, round: int, processes: int) -> Round:
 
 
 def visit(material: Material, client: int, share: float, generator: torch.Generator) -> ClientShare:
-    """A client's samples, in a new order every epoch. A batch that must be full has the first ones again."""
+    """A client's samples, in a new order every epoch. A batch that must be full takes the first again."""
     rows = torch.from_numpy(material.shards.indices(client))
     orders = [rows[torch.randperm(len(rows), generator=generator)] for _ in range(material.epochs)]
     batch = min(material.batch, len(rows)) if material.full else material.batch

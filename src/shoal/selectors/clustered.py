@@ -18,9 +18,10 @@ masses are whole numbers, m n_i in bins of capacity M, so both sums hold exactly
 
 Departures: a client with m p_i >= 1, which the authors' code cuts down to one draw, has floor(m p_i) bins of
 its own, and only the rest of its mass is poured. A client that never replied has a gradient of zeros, whose
-angle to every other is taken as 0; angles are clipped before the arccos. The tree is Ward's, over the rows of
-the matrix of distances, as the authors' code has it: clients are alike if they lie at like distances from all
-others. Shares are those among the clients that can be reached.
+angle to every other is taken as 0; angles are clipped before the arccos. A layer that a client did not send
+is zeros, too. The tree is Ward's, over the rows of the matrix of distances, as the authors' code has it:
+clients are alike if they lie at like distances from all others. Shares are those among the clients that can
+be reached.
 """
 
 from __future__ import annotations
