@@ -12,6 +12,7 @@ from shoal.parts.generator import new_generator
 from shoal.solver import torch_sgd
 from shoal.solver.losses import mean_loss
 from shoal.solver.sgd import Sgd
+from shoal.terms.closeness import Closeness
 from shoal.terms.generated import Generated
 from shoal.terms.not_true import NotTrue
 from shoal.terms.proximal import Proximal
@@ -145,3 +146,79 @@ def test_a_client_can_be_had_before_the_others_are_trained(threads):
             assert torch.equal(alone.held.params.vector, same.held.params.vector)
             assert alone.loss == same.loss
             assert trained.sound[i]
+
+
+def centred(task):
+    """A model away from the one that training starts from, and a mask of half of its numbers."""
+    centre = task.init(KEY.fold("centre")).params
+    mask = {name: (value > 0).float() for name, value in task.init(KEY.fold("mask")).params.items()}
+    return centre, mask
+
+
+PULLS = {
+    "all": lambda centre, mask, by_layer: (Closeness(0.3, centre, None, by_layer),),
+    "mask": lambda centre, mask, by_layer: (Closeness(0.4, centre, mask, by_layer),),
+    "both": lambda centre, mask, by_layer: (
+        Closeness(0.3, centre, None, by_layer),
+        Closeness(0.4, centre, mask, by_layer),
+    ),
+    "both, with others": lambda centre, mask, by_layer: (
+        NotTrue(1.0, 2.0),
+        Closeness(0.4, centre, mask, by_layer),
+        Proximal(0.3),
+        Closeness(0.3, centre, None, by_layer),
+    ),
+}
+
+
+@pytest.mark.parametrize("task", [None, LINEAR, IMAGES], ids=["hidden layer", "linear", "convolutions"])
+@pytest.mark.parametrize("by_layer", [False, True])
+@pytest.mark.parametrize("name", PULLS)
+def test_pulls_of_constant_strength_are_those_of_autograd(name, by_layer, task):
+    options, pulls = {"momentum": 0.5} if by_layer else {}, PULLS[name]
+    for shift in (False, True):
+        found, expected, _ = both(lambda task: pulls(*centred(task), by_layer), options, task, shift=shift)
+        plain, _, _ = both(lambda task: (), options, task, shift=shift)
+        assert any((found[part] - plain[part]).abs().max() > 1e-3 for part in found)
+        for part in found:
+            torch.testing.assert_close(found[part], expected[part], rtol=1e-4, atol=2e-6)
+
+
+def test_a_pull_where_training_starts_has_a_gradient():
+    found, expected, start = both(lambda task: (Closeness(0.5, task.init(KEY.fold("start")).params),))
+    assert all(torch.isfinite(value).all() for value in found.values())
+    for name in found:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=2e-6)
+        assert not torch.equal(found[name], start[name])
+
+
+def test_clients_of_a_block_are_pulled_towards_centres_of_their_own():
+    made = setup()
+    task, solver = made.federation.task, Sgd(lr=0.1, batch=7)
+    start, (centre, mask) = task.init(KEY.fold("start")), centred(task)
+    other = task.init(KEY.fold("other")).params
+    terms = [
+        (Closeness(0.3, centre), Closeness(0.4, centre, mask)),
+        (Closeness(0.1, other), Closeness(0.2, other, {name: 1 - value for name, value in mask.items()})),
+    ]
+    data = [made.side.data.train(i, solver.batching, KEY.fold(i), full=False) for i in (1, 2)]
+    starts, keys = [Start(start, some) for some in terms], [KEY.fold("noise", i) for i in (1, 2)]
+    together = solver.train_block(task, starts, Block.of(data), keys, 0, 2).finished()
+    for i in (0, 1):
+        alone = solver.train_block(task, starts[i : i + 1], Block.of(data[i : i + 1]), keys[i : i + 1], 0, 1)
+        found, expected = together.single(i).weights.params, alone.single(0).weights.params
+        assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def test_pulls_that_the_kernels_do_not_know_are_left_to_torch():
+    task = setup().federation.task
+    centre, mask = centred(task)
+    other = dict(centre)
+    first = next(iter(centre))
+    for terms in (
+        (Closeness(0.1, centre), Closeness(0.2, centre)),
+        (Closeness(0.1, centre), Closeness(0.2, other, mask)),
+        (Closeness(0.1, {first: centre[first]}),),
+    ):
+        assert not Sgd().fits(task, terms)
+    assert Sgd().fits(task, (Closeness(0.1, centre), Closeness(0.2, centre, mask)))

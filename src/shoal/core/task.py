@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -126,6 +127,7 @@ class Task:
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
     _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _idle: list[nn.Module] = field(init=False, repr=False, compare=False, default_factory=list)
 
     def __post_init__(self) -> None:
         with Key.from_seed(0).seeded():
@@ -254,3 +256,19 @@ class Task:
         module = copy.deepcopy(self._modules[False])
         module.load_state_dict({**self.frozen, **weights.params, **weights.buffers}, strict=True)
         return module
+
+    @contextmanager
+    def evaluating(self, weights: Weights) -> Iterator[nn.Module]:
+        """A module as `module` returns it, without gradients, for one use: it is kept for the next.
+
+        Threads have modules of their own.
+        """
+        kept = self._idle.pop() if self._idle else copy.deepcopy(self._modules[False]).requires_grad_(False)
+        mine = {**dict(kept.named_parameters()), **dict(kept.named_buffers())}
+        given = {**weights.params, **weights.buffers}
+        try:
+            with torch.no_grad():
+                torch._foreach_copy_([mine[name] for name in given], list(given.values()))
+            yield kept
+        finally:
+            self._idle.append(kept)

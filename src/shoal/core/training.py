@@ -7,7 +7,7 @@ weights:
     return memory, Reply(ModelUpdate(trained.update(message.model)), data.weight, {})
 
 So an engine can pause many clients at this point and train all of them in one kernel call, without the method
-knowing about it. `loss = yield ComputeLoss(message.model)` asks for a loss in the same way.
+knowing about it. `ComputeLoss` and `ComputeFisher` ask for numbers in the same way.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,10 @@ from torch import Tensor
 
 from shoal.core.control import Controls, next_controls
 from shoal.core.data import Batching, Block, Data
+from shoal.core.fisher import fisher_diagonal
+from shoal.core.flat import Flat
 from shoal.core.key import Key
-from shoal.core.method import Axes, Method
+from shoal.core.method import Axes, Method, overridden
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.tree import row, subtract
@@ -72,6 +75,12 @@ class ComputeLoss(NamedTuple):
     weights: Weights
 
 
+class ComputeFisher(NamedTuple):
+    """A request: the diagonal of a model's Fisher information on all of a client's samples, as a `Flat`."""
+
+    weights: Weights
+
+
 @dataclass(frozen=True)
 class Trained:
     """The result of one client's training.
@@ -92,7 +101,8 @@ class Trained:
         assert self.held is not None, "a Start with only_update leaves no weights"
         if not self.borrowed:
             return self.held
-        return Weights(*({name: _plain(value) for name, value in part.items()} for part in self.held))
+        own = partial(torch.clone, memory_format=torch.contiguous_format)
+        return Weights(*({name: own(value.detach()) for name, value in part.items()} for part in self.held))
 
     def update(self, start: Weights) -> Weights:
         """The trained weights minus the weights that training started from."""
@@ -102,10 +112,6 @@ class Trained:
         with torch.no_grad():
             change: Weights = subtract(self.held, start)
         return change
-
-
-def _plain(value: Tensor) -> Tensor:
-    return value.detach().clone(memory_format=torch.contiguous_format)
 
 
 class TrainedBlock(NamedTuple):
@@ -198,7 +204,8 @@ class Solver(ABC):
         raise NotImplementedError
 
 
-Request = Start | ComputeLoss  # answered with a `Trained`, or with a loss: [] float64
+Request = Start | ComputeLoss | ComputeFisher
+Answer = Trained | Tensor | Flat  # to each of them
 Course = Generator[Request, Any, tuple[Memory, Reply]]  # the generator of one client's update
 
 
@@ -242,9 +249,8 @@ class Training(Method):
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
     ) -> tuple[Memory, Reply]:
         """See `Method`."""
-        return self.trained_alone(
-            task, self.client_training(task, memory, message, data, context), data, context
-        )
+        course = self.client_training(task, memory, message, data, context)
+        return self.trained_alone(task, course, data, context)
 
     def trained_alone(
         self, task: Task, course: Course, data: Data, context: Context, asked: Request | None = None
@@ -258,9 +264,11 @@ class Training(Method):
             answer: tuple[Memory, Reply] = end.value
             return answer
 
-    def _answer(self, task: Task, data: Data, context: Context, asked: Request) -> Trained | Tensor:
+    def _answer(self, task: Task, data: Data, context: Context, asked: Request) -> Answer:
         if isinstance(asked, ComputeLoss):
             return self.local.losses(task, [asked.weights], [data])[0]
+        if isinstance(asked, ComputeFisher):
+            return fisher_diagonal(task, asked.weights, *data.all)
         own, samples = asked.task or task, asked.data or data
         trained = self.local.train(
             own, asked.weights, samples, context, asked.terms, asked.whole_shift, asked.pace
@@ -289,9 +297,4 @@ def solver_of(method: Method) -> Solver | None:
 
 def in_courses(method: Method) -> bool:
     """Whether clients run `client_training`, and so can be paused where training starts."""
-    return isinstance(method, Training) and type(method).client_update is Training.client_update
-
-
-def is_plain(method: Method) -> bool:
-    """Whether clients only train the model that they are sent, so that no client needs its own generator."""
-    return in_courses(method) and type(method).client_training is Training.client_training  # type: ignore[attr-defined]
+    return isinstance(method, Training) and not overridden(method, Training, "client_update")

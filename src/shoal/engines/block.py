@@ -20,10 +20,11 @@ from shoal.core.client import ClientSide, Visit
 from shoal.core.codec import Packet
 from shoal.core.data import Block, Data
 from shoal.core.engine import TRAINING, Delivery, Stage, Work
+from shoal.core.fisher import fisher_diagonals
 from shoal.core.key import ClientKeys, Key
 from shoal.core.method import Method, folds_blocks, overridden
 from shoal.core.outbox import Outbox
-from shoal.core.training import Request, Start, Training, in_courses, is_plain
+from shoal.core.training import ComputeFisher, Request, Start, Training, in_courses
 from shoal.core.tree import row, rows_of
 from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree
 from shoal.engines.block_client import BlockClient, SolverAnswer, Waiting
@@ -51,7 +52,8 @@ class Blocks:
         self._fits = trains_in_blocks(side)
         # clients do nothing but train: no client needs individual treatment
         self._plain = (
-            is_plain(side.method.client_method)
+            in_courses(side.method.client_method)
+            and not overridden(side.method.client_method, Training, "client_training")
             and not overridden(side.method.client_method, Method, "upload")
             and side.codec.transparent
             and side.privacy is None
@@ -202,7 +204,7 @@ class Blocks:
     def _answers(
         self, waiting: Sequence[Waiting], round: int, key: Key, together: bool
     ) -> Iterator[SolverAnswer]:
-        """Train waiting clients, or compute losses: those with the same terms and model in one call."""
+        """Train waiting clients, or compute what they ask for: equal requests in one call."""
         method, task = self._side.method.client_method, self._side.task
         assert isinstance(method, Training)
         for _, equal in groupby(waiting, lambda one: _kind(one.asked)):
@@ -210,8 +212,10 @@ class Blocks:
             asked, data = [one.asked for one in some], [one.data for one in some]
             starts = [start for start in asked if isinstance(start, Start)]
             if not starts:
-                judged = [judge.weights for judge in asked]
-                yield from map(SolverAnswer, method.local.losses(task, judged, data, self._threads))
+                models = [request.weights for request in asked]
+                fisher = isinstance(asked[0], ComputeFisher)
+                compute = fisher_diagonals if fisher else method.local.losses
+                yield from map(SolverAnswer, compute(task, models, data, self._threads))
                 continue
             keys, model = ClientKeys(key, [one.client.id for one in some], "noise"), starts[0].task or task
             held = [start.data or own for start, own in zip(starts, data, strict=True)]
@@ -226,7 +230,7 @@ class Blocks:
 def _kind(asked: Request) -> Hashable:
     """Equal for what can be answered in one call."""
     if not isinstance(asked, Start):
-        return None
+        return type(asked).__name__
     return tuple(term.kind for term in asked.terms), id(asked.task), asked.controls
 
 

@@ -11,13 +11,13 @@ from shoal.core.client import ClientSide, Visit
 from shoal.core.codec import Packet
 from shoal.core.data import Data
 from shoal.core.engine import Memory, Verb
-from shoal.core.training import ComputeLoss, Course, Request, Trained, Training
+from shoal.core.training import Answer, Course, Request, Start, Trained, Training
 from shoal.core.tree import elementwise, owners
 from shoal.core.types import Context, Reply, Tree
 
 
 class Waiting(NamedTuple):
-    """A client that has reached the start of its training, or asks for a loss."""
+    """A client that has reached the start of its training, or asks for what is computed from its samples."""
 
     client: BlockClient
     data: Data
@@ -28,7 +28,7 @@ class Waiting(NamedTuple):
 class SolverAnswer(NamedTuple):
     """What a waiting client gets."""
 
-    value: Trained | Tensor
+    value: Answer
     sound: bool = False  # whether the solver has checked the change of its weights
 
 
@@ -85,7 +85,7 @@ class BlockClient(NamedTuple):
             asked = step()
         except StopIteration as end:
             return self._finished(*end.value)
-        if isinstance(asked, ComputeLoss) or method.local.fits(asked.task or task, asked.terms):
+        if not isinstance(asked, Start) or method.local.fits(asked.task or task, asked.terms):
             return Waiting(self, data, course, asked)
         return self._finished(*method.trained_alone(task, course, data, self.context, asked))
 

@@ -46,15 +46,11 @@ class ConvBody(NamedTuple):
 
 
 @merged
-def _begin(
-    body: ConvBody, net: Net, work: Workspace, client: Index, origin: np.ndarray, shift: np.ndarray
-) -> None:
+def _begin(body: ConvBody, net: Net, work: Workspace, client: Index, origin: np.ndarray) -> None:
     body.own[0], body.own[1] = body.words[client, 0], body.words[client, 1]
     pack_conv(body.net.order, origin, body.work.params)
     if body.work.origin.size:
         pack_conv(body.net.order, origin, body.work.origin)
-    if body.work.shift.size:
-        pack_conv(body.net.order, shift, body.work.shift)
     lay_kernels(body.net, body.work.params, body.work.kernels)
     pack(net, origin[body.net.order.size :], work.params)
 
@@ -103,6 +99,8 @@ def _back(
     backward(net, work, batch, last, rule, step, origin, shift, body.scales)
     if own:
         conv_backward(body.net, held, net, work, batch, _dropping(body, step))
+        if body.work.shift.size:  # which may be another one in every step
+            pack_conv(body.net.order, shift, body.work.shift)
         if rule.form.digits:
             _descend_rounded(body.net.order, held, work, rule, step, origin, shift)
         else:
@@ -150,21 +148,23 @@ def _train(
     labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
     held: int, fusion: int, mu: float, shift: np.ndarray, less: np.ndarray, control: np.ndarray,
-    control_change: np.ndarray, reach: np.ndarray, beta: float, tau: float,
-    features: np.ndarray, classes: np.ndarray, feature_ptr: np.ndarray, learned: np.ndarray, g_a: float,
-    g_b: float, forms: np.ndarray, largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray,
-    sound: np.ndarray, progress: np.ndarray,
+    control_change: np.ndarray, reach: np.ndarray, centre: np.ndarray, mask: np.ndarray,
+    strengths: np.ndarray, part_ptr: np.ndarray, part_scales: np.ndarray, tiny: float, beta: float,
+    tau: float, features: np.ndarray, classes: np.ndarray, feature_ptr: np.ndarray, learned: np.ndarray,
+    g_a: float, g_b: float, forms: np.ndarray, largest: np.ndarray, random: bool, words: np.ndarray,
+    losses: np.ndarray, sound: np.ndarray, progress: np.ndarray,
 ) -> int:  # fmt: skip
     """See `make_loop`. No step has more than `batch` samples."""
     clients = Clients(
         loss, params, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
-        weight_decay, held, fusion, mu, shift, less, control, control_change, reach, beta, tau, features,
-        classes, feature_ptr, learned, g_a,
-        g_b, forms, largest, random, words, losses, sound, progress,
+        weight_decay, held, fusion, mu, shift, less, control, control_change, reach, centre, mask, strengths,
+        part_ptr, part_scales, tiny, beta, tau, features, classes, feature_ptr, learned, g_a, g_b, forms,
+        largest, random, words, losses, sound, progress,
     )  # fmt: skip
     net, conv = make_net(sizes, batch), ConvNet(numbers, places, homes, order)
     work = make_work(net, batch, momentum != 0.0, forms.size > 0, fusion)
-    kept = make_conv_work(conv, batch, momentum != 0.0, mu != 0.0, shift.size > 0, sizes.max())
+    shifts = shift.size > 0 or centre.size > 0
+    kept = make_conv_work(conv, batch, momentum != 0.0, mu != 0.0, shifts, sizes.max())
     body = make_body(conv, kept, keys, rates, names)
     spare = make_spare(clients, sizes[-1])
     return _train_clients(clients, most, net, work, spare, body)  # type: ignore[return-value]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
 from numba import boolean, float32, float64, int64, types
 from numpy.lib.stride_tricks import as_strided
 
-from shoal.kernels.jit import emitted, given, kernel
-from shoal.kernels.vectors import Loop, load, start, store
+from shoal.kernels.jit import given, kernel
+from shoal.kernels.squares import SUMS, add_squares
 
 _BLOCK = 4096  # sums processed together: 32 KiB stay in the cache while the rows stream past
 
@@ -139,38 +136,11 @@ def add_offset(
         acc[p] += weight * ((np.float64(sent[p]) - np.float64(value[p])) + np.float64(update[p]))
 
 
-_SUMS = 16  # of squares, side by side
-
-
-@emitted
-def _squares(typing: Any, sums: Any, at: Any, values: Any, first: Any, n: Any) -> Any:
-    """sums[at + i] = the sum of the squares of every sixteenth of n values, n > 0 a multiple of sixteen.
-
-    The sums stay in registers: numba would write them to memory for each sixteen numbers.
-    """
-
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        into, source = (start(context, builder, signature, args, place) for place in (0, 2))
-        kind = ir.VectorType(ir.DoubleType(), _SUMS)
-        with Loop(builder, args[4], _SUMS, [ir.Constant(kind, None)]) as loop:
-            part = builder.fpext(load(builder, builder.gep(source, [loop.at]), _SUMS), kind)
-            loop.sums[0] = builder.fadd(loop.sums[0], builder.fmul(part, part))
-        store(builder, loop.sums[0], into)
-        return context.get_dummy_value()
-
-    return types.void(sums, int64, values, int64, int64), emit
-
-
 @kernel(float64(given(float32, 1)))
 def sum_of_squares(values: np.ndarray) -> float:
-    """In float64, in sixteen sums of every sixteenth number."""
-    sums = np.zeros(_SUMS)
-    whole = values.size - values.size % _SUMS
-    if whole:
-        _squares(sums, 0, values, 0, whole)
-    for p in range(whole, values.size):
-        value = np.float64(values[p])
-        sums[p - whole] += value * value
+    """The sum of the squares of all numbers, in float64."""
+    sums = np.zeros(SUMS)
+    add_squares(sums, values)
     return float(sums.sum())
 
 

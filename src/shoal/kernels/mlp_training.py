@@ -21,9 +21,7 @@ from shoal.kernels.training_loop import CLIENTS, Clients, make_loop, make_spare
 
 
 @merged
-def _begin(
-    scales: np.ndarray, net: Net, work: Workspace, client: Index, origin: np.ndarray, shift: np.ndarray
-) -> None:
+def _begin(scales: np.ndarray, net: Net, work: Workspace, client: Index, origin: np.ndarray) -> None:
     pack(net, origin, work.params)
 
 
@@ -61,17 +59,18 @@ def _train(
     change: np.ndarray, x: np.ndarray, labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
     held: int, fusion: int, mu: float, shift: np.ndarray, less: np.ndarray, control: np.ndarray,
-    control_change: np.ndarray, reach: np.ndarray, beta: float, tau: float,
-    features: np.ndarray, classes: np.ndarray, feature_ptr: np.ndarray, learned: np.ndarray, g_a: float,
-    g_b: float, forms: np.ndarray, largest: np.ndarray, random: bool, words: np.ndarray, losses: np.ndarray,
-    sound: np.ndarray, progress: np.ndarray,
+    control_change: np.ndarray, reach: np.ndarray, centre: np.ndarray, mask: np.ndarray,
+    strengths: np.ndarray, part_ptr: np.ndarray, part_scales: np.ndarray, tiny: float, beta: float,
+    tau: float, features: np.ndarray, classes: np.ndarray, feature_ptr: np.ndarray, learned: np.ndarray,
+    g_a: float, g_b: float, forms: np.ndarray, largest: np.ndarray, random: bool, words: np.ndarray,
+    losses: np.ndarray, sound: np.ndarray, progress: np.ndarray,
 ) -> int:  # fmt: skip
     """See `make_loop`. No step has more than `batch` samples."""
     clients = Clients(
         loss, params, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
-        weight_decay, held, fusion, mu, shift, less, control, control_change, reach, beta, tau, features,
-        classes, feature_ptr, learned, g_a,
-        g_b, forms, largest, random, words, losses, sound, progress,
+        weight_decay, held, fusion, mu, shift, less, control, control_change, reach, centre, mask, strengths,
+        part_ptr, part_scales, tiny, beta, tau, features, classes, feature_ptr, learned, g_a, g_b, forms,
+        largest, random, words, losses, sound, progress,
     )  # fmt: skip
     net = make_net(sizes, batch)
     work = make_work(net, batch, momentum != 0.0, forms.size > 0, fusion)

@@ -60,6 +60,18 @@ class ControlRows(NamedTuple):
     reach: np.ndarray  # [C] float32: the learning rate times the number of plain steps that move as far
 
 
+class Pulls(NamedTuple):
+    """Pulls of constant strength towards another model. See `training_job`."""
+
+    centre: Rows  # C rows or one
+    mask: Rows  # C rows or one; none if only the first strengths are used
+    strengths: np.ndarray  # [C, 2] float32: of the pull of all numbers, and of that of the mask's
+    ptr: np.ndarray  # [parts + 1] int64: where each part of the parameters starts
+    scales: np.ndarray  # [parts] float32: what a part counts
+    tiny: float  # added to squared distances
+
+
+NO_PULLS = Pulls((), (), np.empty((0, 2), np.float32), np.empty(0, np.int64), np.empty(0, np.float32), 0.0)
 NO_CONTROLS = ControlRows((), (), np.empty(0, np.float32))
 
 Kernel = Callable[[int, int, Clients], int]
@@ -104,6 +116,7 @@ def training_job(
     shift: Rows = (),
     less: Rows = (),
     controls: ControlRows = NO_CONTROLS,
+    pulls: Pulls = NO_PULLS,
     beta: float = 0.0,
     tau: float = 1.0,
     generated: ExtraFeatures | None = None,
@@ -135,6 +148,8 @@ def training_job(
         less: C rows or none, subtracted from the shift.
         controls: Receives the next control variates of clients whose shift is the common one, and whose own
             are in `less`.
+        pulls: Adds to the loss of each part of a client's parameters `scale * (strengths[0] * ||w - centre||
+            + strengths[1] * ||mask o (w - centre)||)`.
         beta: Weight of the distillation of the initial model's predictions for all classes but the true one.
         tau: Temperature of the distillation.
         generated: Adds to the loss of a step with n samples `g_a` times the mean cross entropy of the last
@@ -155,7 +170,9 @@ def training_job(
         places("change", change, count), x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
         weight_decay, dense.held, dense.fusion, mu, places("shift", shift, 0, 1, count),
         places("less", less, 0, count), places("control", controls.own, 0, count),
-        places("control_change", controls.change, len(controls.own)), controls.reach, beta, tau, *generated,
+        places("control_change", controls.change, len(controls.own)), controls.reach,
+        places("centre", pulls.centre, 0, 1, count), places("mask", pulls.mask, 0, 1, count),
+        pulls.strengths, pulls.ptr, pulls.scales, pulls.tiny, beta, tau, *generated,
         *rounding, losses, sound, new_progress(count),
     )  # fmt: skip
     _check_all(plan, clients, len(y))
@@ -163,7 +180,7 @@ def training_job(
         _kernel(plan, dropout, count),
         clients,
         _largest_batch(clients),
-        (start, out, change, shift, less, controls.own, controls.change),
+        (start, out, change, shift, less, controls.own, controls.change, pulls.centre, pulls.mask),
     )
 
 
@@ -198,6 +215,13 @@ def _check_all(plan: Plan, given: Clients, samples: int) -> None:
         _check("less", given.less, (clients,))
         if not len(given.shift):
             raise ValueError("control variates need the common one as the shift")
+    if len(given.centre):
+        _check("strengths", given.strengths, (clients, 2))
+        _check_pointers("pulls.ptr", given.part_ptr, len(given.part_scales), int(given.params))
+        if given.strengths[:, 1].any() and not len(given.mask):
+            raise ValueError("pulls of a mask need one")
+        if dense.fusion:
+            raise ValueError("a model with fused features cannot be pulled")
     _check_pointers("client_ptr", given.client_ptr, clients, steps)
     _check_pointers("step_ptr", given.step_ptr, steps, len(given.rows))
     if len(given.feature_ptr):

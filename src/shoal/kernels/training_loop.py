@@ -20,6 +20,8 @@ from shoal.kernels.layout import Net, Workspace, copy, leave, row_at
 from shoal.kernels.losses import batch_loss
 from shoal.kernels.passes import StepRule, descend, forward_layer
 from shoal.kernels.progress import publish, take
+from shoal.kernels.pulls import PIECE, pull
+from shoal.kernels.squares import SUMS
 from shoal.kernels.vector_math import next_control
 
 # the types of the fields of `Clients`
@@ -30,6 +32,8 @@ CLIENTS = (
     given(float32, 1), float64, float64, int64, int64, float64,  # lr, momentum, decay, held, fusion, mu
     given(int64, 1), given(int64, 1),  # shift, less
     given(int64, 1), given(int64, 1), given(float32, 1),  # control, control_change, reach
+    given(int64, 1), given(int64, 1), given(float32, 2),  # centre, mask, strengths
+    given(int64, 1), given(float32, 1), float64,  # part_ptr, part_scales, tiny
     float64, float64,  # beta, tau
     given(float32, 2), given(int64, 1), given(int64, 1), given(boolean, 1),  # features and their classes
     float64, float64,  # g_a, g_b
@@ -63,6 +67,12 @@ class Clients(NamedTuple):
     control: np.ndarray
     control_change: np.ndarray
     reach: np.ndarray
+    centre: np.ndarray
+    mask: np.ndarray
+    strengths: np.ndarray
+    part_ptr: np.ndarray
+    part_scales: np.ndarray
+    tiny: float
     beta: float
     tau: float
     features: np.ndarray
@@ -87,6 +97,9 @@ class Spare(NamedTuple):
     known: np.ndarray  # [samples, heads] what the initial model says of a client's samples
     now: np.ndarray  # [heads] a prediction
     said: np.ndarray  # [heads] another one
+    pull: np.ndarray  # [P] what is added to the gradient of a step that is pulled
+    sums: np.ndarray  # for that
+    some: np.ndarray  # for that
 
 
 @inner
@@ -100,6 +113,8 @@ def make_spare(c: Clients, heads: Index) -> Spare:
     return Spare(
         np.empty(c.params if c.less.size else np.int64(0), np.float32), np.empty((rows, heads), np.float32),
         np.empty(heads, np.float32), np.empty(heads, np.float32),
+        np.empty(c.params if c.centre.size else np.int64(0), np.float32), np.empty(SUMS),
+        np.empty(PIECE, np.float32),
     )  # fmt: skip
 
 
@@ -113,7 +128,7 @@ def make_loop(
 
     It trains up to `most` clients that no other thread has taken, and returns how many.
 
-    - `begin(body, net, work, client, origin, shift)` loads a client's parameters,
+    - `begin(body, net, work, client, origin)` loads a client's parameters,
     - `ahead(body, net, work, x, rows, step)` goes forward, in step -1 without dropout,
     - `back(body, net, work, n, last, rule, step, origin, shift)` goes backward with the update,
     - `end(body, net, work, origin, out, change)` takes the result, where `out` is empty only its change;
@@ -131,15 +146,17 @@ def make_loop(
             whole = row_at(c.start[client if c.start.size > 1 else 0], c.params)
             every = _shift(c, client, whole, spare.shift)
             shifted = c.shift.size > 0 and np.any(every)  # a shift of zeros counts as none
+            constant, pulled = every, c.centre.size > 0
+            every, moved = spare.pull if pulled else every, shifted or pulled
             origin, extra = whole[c.fusion :], every[c.fusion :]  # lambda comes first
             form, key = NumberFormat(np.int64(0), np.int64(0), np.float32(0)), (np.uint64(0), np.uint64(0))
             if c.forms.size > 0:
                 form = NumberFormat(c.forms[client, 0], c.forms[client, 1], c.largest[client])
                 key = (c.words[client, 0], c.words[client, 1])
             numbers = np.float32(c.momentum), np.float32(c.weight_decay), np.float32(c.mu)
-            rule = StepRule(c.lr[client], *numbers, shifted, form, c.random, key, c.held)
+            rule = StepRule(c.lr[client], *numbers, moved, form, c.random, key, c.held)
             copy(work.mix, np.int64(0), whole, np.int64(0), c.fusion)
-            begin(body, net, work, client, origin, extra)
+            begin(body, net, work, client, origin)
             start, stop = c.client_ptr[client], c.client_ptr[client + 1]
             if c.beta != 0.0:
                 rows = c.rows[c.step_ptr[start] : c.step_ptr[stop]]
@@ -153,6 +170,10 @@ def make_loop(
                     forward_layer(net, work, net.weights.size - 1, np.int64(0), rows.size)
                 total += _losses(c, net, work, spare, rows, c.step_ptr[step] - c.step_ptr[start])
                 more = _features(c, net, work, spare, rows, step)
+                if pulled:
+                    centre = row_at(c.centre[client if c.centre.size > 1 else 0], c.params)
+                    end(body, net, work, centre, centre[:0], spare.pull)
+                    _pull(c, client, spare, constant[: c.params if shifted else 0])
                 back(body, net, work, rows.size, rows.size + more, rule, step - start, origin, extra)
                 if c.fusion:
                     mixes = work.mix, work.mix_slope, work.mix_speed
@@ -193,6 +214,16 @@ def _shift(c: Clients, client: Index, origin: np.ndarray, scratch: np.ndarray) -
     for p in range(scratch.size):
         scratch[p] = shift[p] - less[p]
     return scratch
+
+
+@merged
+def _pull(c: Clients, client: Index, spare: Spare, constant: np.ndarray) -> None:
+    """Turn w - centre into what is added to the gradient, with a constant if there is one."""
+    strengths = c.strengths[client]
+    mask = row_at(c.mask[client if c.mask.size > 1 else 0], c.params) if c.mask.size else spare.pull[:0]
+    pull(spare.pull, mask, strengths, c.part_ptr, c.part_scales, c.tiny, spare.sums, spare.some)
+    for p in range(constant.size):
+        spare.pull[p] += constant[p]
 
 
 @merged

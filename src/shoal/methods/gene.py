@@ -26,11 +26,13 @@ from shoal.aggregators.averaging import Averaged, Averaging
 from shoal.aggregators.mean import Mean
 from shoal.core.data import Data
 from shoal.core.errors import SpecError
+from shoal.core.fisher import normalised
+from shoal.core.flat import Flat
 from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Course, Start, Training, check_training
+from shoal.core.training import ComputeFisher, Course, Start, Training, check_training
 from shoal.core.types import (
     Acc,
     Cohort,
@@ -43,7 +45,6 @@ from shoal.core.types import (
     Tree,
     Weights,
 )
-from shoal.parts.fisher import fisher_diagonal, normalised
 from shoal.parts.layer_scores import Score, ranked, within_budget
 from shoal.parts.layers import LayersUpdate, any_layers, joined, sizes_of, some_layers, update_beyond
 from shoal.server.optimizer import ServerOptimizer
@@ -241,7 +242,8 @@ class Gene(Training):
     ) -> Course:
         """See `Training`."""
         start, sent = self.local_model(memory, message), message.model
-        trained = yield Start(start, (*self.terms, *self._pulls(task, start, sent, data)))
+        mask = self._mask((yield ComputeFisher(start))) if self._masks else None
+        trained = yield Start(start, (*self.terms, *self._pulls(sent, mask)))
         weights = trained.weights
         chosen = tuple(self._chosen(start, weights, message))
         taken, change = self._taken(memory, message), trained.update(start).params
@@ -252,20 +254,22 @@ class Gene(Training):
         """See `Method`."""
         return reply._replace(payload=reply.payload.chosen())
 
-    def _pulls(self, task: Task, start: Weights, sent: Weights, data: Data) -> tuple[Term, ...]:
+    def _pulls(self, sent: Weights, mask: Mapping[str, Tensor] | None) -> tuple[Term, ...]:
         """The terms that hold a client near its cluster's model."""
         by_layer = self.strength == "layer"
         first = Closeness(self.lambda1, sent.params, None, by_layer)  # eq. 4
-        second = Closeness(self.lambda2, sent.params, self._mask(task, start, data), by_layer)  # eq. 8
+        second = Closeness(self.lambda2, sent.params, mask, by_layer)  # eq. 8
         return tuple(term for term in (first, second) if term.active)
 
-    def _mask(self, task: Task, start: Weights, data: Data) -> dict[str, Tensor] | None:
-        """1 where the Fisher information is on the side of epsilon that counts; None is 1 everywhere."""
-        if not self.lambda2 or (self.mask == "low" and self.epsilon == 1):
-            return None
-        fisher = normalised(fisher_diagonal(task, start, *data.all))  # eq. 5
-        high = {name: value > self.epsilon for name, value in fisher.items()}  # eq. 6
-        return {name: (value if self.mask == "high" else ~value).float() for name, value in high.items()}
+    @property
+    def _masks(self) -> bool:
+        """Whether it depends on the Fisher information which parameters are held by eq. 8."""
+        return self.lambda2 != 0 and not (self.mask == "low" and self.epsilon == 1)
+
+    def _mask(self, fisher: Flat) -> Flat:
+        """1 where the Fisher information (eq. 5) is on the side of epsilon that counts."""
+        high = normalised(fisher).vector > self.epsilon  # eq. 6
+        return fisher.layout.tree((high if self.mask == "high" else ~high).float())
 
     def _chosen(self, start: Weights, trained: Weights, message: Any) -> list[str]:
         """The layers to send, the most stable first; only such as the client was sent."""

@@ -13,6 +13,7 @@ more stable:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Literal
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.flat import Flat, in_one_vector, vectors
+from shoal.kernels.products import products
 from shoal.kernels.vector_math import count_moved
 
 Score = Literal["cos_over_dim", "cos", "rel_l2", "l1", "emd", "activity"]
@@ -32,8 +34,16 @@ ACTIVE = 0.0005  # how far a number moves that counts as active
 def _cosine(before: Tensor, after: Tensor) -> float:
     if torch.equal(before, after):
         return 1.0
-    lengths = float(before.norm()) * float(after.norm())
-    return float(before @ after) / lengths if lengths else 0.0
+    if before.dtype == torch.float32 and before.device.type == "cpu":
+        (first, both), (_, second) = products([before.numpy(), after.numpy()]).tolist()
+    else:
+        first, both, second = (float(a.double() @ b.double()) for a, b in _pairs(before, after))
+    lengths = math.sqrt(first) * math.sqrt(second)
+    return both / lengths if lengths else 0.0
+
+
+def _pairs(before: Tensor, after: Tensor) -> list[tuple[Tensor, Tensor]]:
+    return [(before, before), (before, after), (after, after)]
 
 
 def _relative_change(before: Tensor, after: Tensor) -> float:
@@ -69,10 +79,10 @@ def ranked(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tenso
 
 
 def _scores(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, float]:
-    kind = torch.float32 if score == "activity" else torch.float64  # counting needs no precision
-    pairs = {
-        name: [values[name].detach().to(kind).reshape(-1) for values in (before, after)] for name in before
-    }
+    exact = score in ("activity", "cos", "cos_over_dim")  # they need no copies in float64
+    pairs = {name: [values[name].detach().reshape(-1) for values in (before, after)] for name in before}
+    if not exact:
+        pairs = {name: [value.double() for value in pair] for name, pair in pairs.items()}
     return {name: SCORES[score](*pair) for name, pair in pairs.items()}
 
 

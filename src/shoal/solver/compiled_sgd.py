@@ -27,15 +27,18 @@ from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
 from shoal.kernels.plan import ConvPlan, DensePlan, Plan, dense_part
 from shoal.kernels.training import (
+    NO_PULLS,
     NO_ROUNDING,
     ControlRows,
     DropoutKeys,
     ExtraFeatures,
+    Pulls,
     Rounding,
     TrainingJob,
     training_job,
 )
 from shoal.solver.torch_sgd import Rule
+from shoal.terms.closeness import TINY, Closeness
 from shoal.terms.generated import Generated, generate
 from shoal.terms.not_true import NotTrue
 from shoal.terms.proximal import Proximal
@@ -46,7 +49,8 @@ LARGEST = {DensePlan: 2_000_000, ConvPlan: 4_000_000}  # parameters; torch is fa
 
 def fits(task: Task, terms: tuple[Term, ...]) -> bool:
     """Whether the kernels support the model and the terms added to its loss."""
-    return task.plan is not None and _fits(task.plan, tuple(map(type, terms)))
+    others = tuple(type(term) for term in terms if not isinstance(term, Closeness))
+    return task.plan is not None and _fits(task.plan, others) and _pulls_fit(task, _closeness(terms))
 
 
 @lru_cache(maxsize=256)  # every client of a round asks
@@ -54,6 +58,21 @@ def _fits(plan: Plan, kinds: tuple[type[Term], ...]) -> bool:
     known = {Proximal} if dense_part(plan).fusion else {Proximal, NotTrue, Generated}
     once = len(set(kinds)) == len(kinds)
     return plan.params <= LARGEST[type(plan)] and once and known.issuperset(kinds)
+
+
+def _closeness(terms: Sequence[Term]) -> list[Closeness]:
+    return [term for term in terms if isinstance(term, Closeness) and term.active]
+
+
+def _pulls_fit(task: Task, pulls: Sequence[Closeness]) -> bool:
+    """Whether the kernels know these pulls: one of all numbers, one of a mask's, or both, to one centre."""
+    if not pulls:
+        return True
+    assert task.plan is not None
+    kinds, centre = {pull.kind for pull in pulls}, pulls[0].centre
+    alike = all(pull.centre is centre and pull.by_layer == pulls[0].by_layer for pull in pulls)
+    whole = centre.keys() == task.shapes.keys() and not dense_part(task.plan).fusion
+    return alike and whole and len(kinds) == len(pulls)
 
 
 def load_kernel(task: Task) -> None:
@@ -106,6 +125,7 @@ def train(
         shift=_rows(shifts, task),
         less=_rows(less, task),
         controls=ControlRows([row.numpy() for row in own], own_change.numpy(), reach),
+        pulls=_pulls(starts, task, clients),
         beta=distil.beta,
         tau=distil.tau,
         generated=_generated(follow, block, keys) if follow else None,
@@ -176,6 +196,25 @@ def _generated(terms: Sequence[Generated], block: Block, keys: Sequence[Key]) ->
     ends, common = np.cumsum([0, *map(len, classes)]), terms[0]
     labels, learned = torch.cat(classes).numpy(), common.learned.numpy()
     return ExtraFeatures(torch.cat(features).numpy(), labels, ends, learned, common.g_a, common.g_b)
+
+
+def _pulls(starts: Sequence[Start], task: Task, clients: int) -> Pulls:
+    """The pulls of all clients, which are of one kind."""
+    terms = [_closeness(start.terms) for start in starts]
+    if not any(terms):
+        return NO_PULLS
+    masks = [pull.mask for pulls in terms for pull in pulls if pull.mask is not None]
+    centres = [pulls[0].centre for pulls in terms]
+    if all(centre is centres[0] for centre in centres):
+        del centres[1:]
+    strengths = np.zeros((clients, 2), np.float32)
+    for i, pulls in enumerate(terms):
+        for pull in pulls:
+            strengths[i if len(terms) > 1 else slice(None), int(pull.mask is not None)] = pull.strength
+    sizes = np.array(task.layout.sizes if terms[0][0].by_layer else [sum(task.layout.sizes)])
+    scales = 1 / np.sqrt(sizes) if terms[0][0].by_layer else np.ones(1)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    return Pulls(_rows(centres, task), _rows(masks, task), strengths, ends, scales.astype(np.float32), TINY)
 
 
 def _shifts(starts: Sequence[Start]) -> tuple[list[Mapping[str, Tensor]], list[Mapping[str, Tensor]]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -26,10 +27,15 @@ class Closeness(Term):
     mask: Mapping[str, Tensor] | None = None  # by name, of the same shapes: 1 where the term acts
     by_layer: bool = False
 
-    @property
+    @cached_property
     def active(self) -> bool:
         """See `Term`."""
         return self.strength != 0 and (self.mask is None or any(bool(m.any()) for m in self.mask.values()))
+
+    @property
+    def kind(self) -> Hashable:
+        """See `Term`. Each client has a centre and a mask of its own."""
+        return Closeness, self.mask is None, self.by_layer
 
     def loss(self, step: Step) -> Tensor:
         """See the class."""

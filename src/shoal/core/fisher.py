@@ -10,7 +10,7 @@ what enters a layer and what comes back to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,35 +18,45 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from shoal.core.data import Data
+from shoal.core.flat import Flat
 from shoal.core.task import LOSSES, Task
+from shoal.core.threads import side_by_side
 from shoal.core.types import Weights
 
 LARGEST_STACK = 2**24  # gradients held at once, of all samples of a chunk together
 CHUNK = 200  # samples in one pass through known layers
 
 
-def fisher_diagonal(task: Task, weights: Weights, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+def fisher_diagonal(task: Task, weights: Weights, x: Tensor, y: Tensor) -> Flat:
     """F, by parameter, of the samples x [n, ...], y [n]; the model is in evaluation mode."""
-    module = task.module(weights).requires_grad_(False)
-    layers = _known_layers(module, task)
-    if layers is None:
-        size = max(1, LARGEST_STACK // sum(value.numel() for value in weights.params.values()))
-        pieces = [_one_by_one(task, module, weights, *piece) for piece in _chunks(x, y, size)]
-    else:
-        pieces = [_in_one_pass(task, module, layers, *piece) for piece in _chunks(x, y, CHUNK)]
-    means = {name: torch.stack([piece[name] for piece in pieces]).sum(0) / len(x) for name in weights.params}
-    return {name: value.to(weights.params[name].dtype) for name, value in means.items()}
+    with task.evaluating(weights) as module:
+        layers = _known_layers(module, task)
+        size = CHUNK if layers else max(1, LARGEST_STACK // sum(task.layout.sizes))
+        total = torch.zeros(sum(task.layout.sizes), dtype=torch.float64, device=x.device)
+        sums = task.layout.tree(total)
+        for some, labels in zip(torch.split(x, size), torch.split(y, size), strict=True):
+            if layers:
+                found = _in_one_pass(task, module, layers, some, labels)
+            else:
+                found = _one_by_one(task, module, weights, some, labels)
+            for name, value in sums.items():
+                value += found[name]
+    return task.layout.tree(total.div_(len(x)).to(next(iter(weights.params.values())).dtype))
 
 
-def normalised(fisher: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def fisher_diagonals(
+    task: Task, weights: Sequence[Weights], data: Sequence[Data], threads: int
+) -> list[Flat]:
+    """F of several clients' models, each on all of its samples."""
+    pairs = list(zip(weights, data, strict=True))
+    return side_by_side(lambda pair: fisher_diagonal(task, pair[0], *pair[1].all), pairs, threads)
+
+
+def normalised(fisher: Flat) -> Flat:
     """F^ in [0, 1]; all 0 if every parameter has the same F."""
-    smallest = min(float(value.min()) for value in fisher.values())
-    width = max(float(value.max()) for value in fisher.values()) - smallest
-    return {name: (value - smallest) / (width or 1.0) for name, value in fisher.items()}
-
-
-def _chunks(x: Tensor, y: Tensor, size: int) -> Any:
-    return zip(torch.split(x, size), torch.split(y, size), strict=True)
+    smallest, largest = (float(end) for end in fisher.vector.aminmax())
+    return fisher.layout.tree((fisher.vector - smallest).div_((largest - smallest) or 1.0))
 
 
 def _known_layers(module: nn.Module, task: Task) -> dict[str, nn.Module] | None:

@@ -4,8 +4,9 @@ from torch import nn
 from toy import KEY, setup
 
 from shoal import Dataset
+from shoal.core.fisher import fisher_diagonal, fisher_diagonals, normalised
+from shoal.core.flat import flat
 from shoal.core.task import LOSSES
-from shoal.parts.fisher import fisher_diagonal, normalised
 
 
 def conv(shape, classes):
@@ -65,7 +66,18 @@ def test_a_logistic_regression_has_the_analytic_diagonal():
 
 
 def test_normalised_values_reach_from_0_to_1():
-    scaled = normalised({"a": torch.tensor([1.0, 3.0]), "b": torch.tensor([[5.0]])})
+    scaled = normalised(flat({"a": torch.tensor([1.0, 3.0]), "b": torch.tensor([[5.0]])}))
     assert scaled["a"].tolist() == [0.0, 0.5]
     assert scaled["b"].tolist() == [[1.0]]
-    assert normalised({"a": torch.ones(3)})["a"].tolist() == [0.0, 0.0, 0.0]
+    assert normalised(flat({"a": torch.ones(3)}))["a"].tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("model", ["conv", "mixed"])
+def test_clients_side_by_side_have_the_bits_of_each_alone(model):
+    here = __name__
+    made = setup(task={"dataset": f"{here}:images", "model": f"{here}:{model}"})
+    task, data = made.federation.task, [made.side.data.train(i, None, KEY, full=False) for i in range(4)]
+    weights = [task.init(KEY.fold(i)) for i in range(4)]
+    together = fisher_diagonals(task, weights, data, 3)
+    for found, one, own in zip(together, weights, data, strict=True):
+        assert torch.equal(found.vector, fisher_diagonal(task, one, *own.all).vector)
