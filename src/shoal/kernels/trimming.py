@@ -1,8 +1,9 @@
 """Means of columns without their extremes.
 
 A sorting network compares the same places in every column, so that it is minima and maxima of whole rows of
-a block of columns, which are vector code. Floats are compared as integers of the same order: -0 is 0, and
-what is no number comes last.
+a block of columns, which are vector code; but not where several such loops are one function, which takes
+thirteen times as long. Floats are compared as integers of the same order: -0 is 0, and what is no number
+comes last.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numba import float32, float64, int64, types
 
-from shoal.kernels.jit import given, inner, kernel
+from shoal.kernels.jit import apart, bare, given, inner, kernel
 
 _BLOCK = 128  # columns that are sorted together: they stay in the cache
 _LOW = np.int32(0x7FFFFFFF)  # all bits but the sign's
@@ -41,9 +42,10 @@ def _flipped(bits: np.int32) -> np.int32:
     return np.int32(bits ^ np.int32(np.int32(bits >> np.int32(31)) & _LOW))
 
 
-@inner
+@bare
 def _take(rows: np.ndarray, first: int, count: int, keys: np.ndarray, ordered: np.ndarray) -> None:
     """The columns from `first` on as keys, twice."""
+    apart()
     for i in range(len(rows)):
         source, target, copy = rows[i, first : first + count], keys[i], ordered[i]
         for p in range(count):
@@ -51,9 +53,10 @@ def _take(rows: np.ndarray, first: int, count: int, keys: np.ndarray, ordered: n
             target[p] = copy[p] = _flipped(bits) if source[p] == source[p] else _LOW
 
 
-@inner
+@bare
 def _sort(keys: np.ndarray, comparisons: np.ndarray) -> None:
     """Every column in ascending order."""
+    apart()
     for c in range(len(comparisons)):
         low, high = keys[comparisons[c, 0]], keys[comparisons[c, 1]]
         for p in range(_BLOCK):
@@ -61,9 +64,10 @@ def _sort(keys: np.ndarray, comparisons: np.ndarray) -> None:
             low[p], high[p] = min(a, b), max(a, b)
 
 
-@inner
+@bare
 def _average(ordered: np.ndarray, trim: int, means: np.ndarray, floats: np.ndarray) -> None:
     """The means of columns of keys, summed in float64 from the smallest number to the largest."""
+    apart()
     n, bits = len(ordered), floats.view(np.int32)
     for i in range(trim, n - trim):
         row = ordered[i]
@@ -75,9 +79,10 @@ def _average(ordered: np.ndarray, trim: int, means: np.ndarray, floats: np.ndarr
         means[p] /= n - 2 * trim
 
 
-@inner
+@bare
 def _count(keys: np.ndarray, ordered: np.ndarray, trim: int, clear: np.ndarray, counts: np.ndarray) -> None:
     """Count each row where it is kept, in the columns in which it is clear who is."""
+    apart()
     n = len(keys)
     low, high = ordered[trim], ordered[n - trim - 1]
     for p in range(clear.size):
@@ -92,9 +97,10 @@ def _count(keys: np.ndarray, ordered: np.ndarray, trim: int, clear: np.ndarray, 
             count[p] += clear[p] if low[p] <= row[p] <= high[p] else np.int32(0)
 
 
-@inner
+@bare
 def _share(keys: np.ndarray, ordered: np.ndarray, trim: int, clear: np.ndarray, kept: np.ndarray) -> int:
     """Add the shares of rows in the other columns; returns in how many of these all rows are equal."""
+    apart()
     n, alike = len(keys), 0
     for p in range(clear.size):
         if clear[p]:
