@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.kernels.critical import compared, extremes, importance
+from shoal.kernels.critical import comparison, extremes, importance
 
 
 def first_of_the_smallest(keys, count):
@@ -47,7 +47,7 @@ def test_what_two_choices_have_in_common():
     draw = np.random.default_rng(3)
     places = np.stack([np.sort(draw.choice(300, 100, replace=False)) for _ in range(3)])
     values, pairs = draw.random((3, 100)), np.array([[0, 1], [2, 1], [1, 1]])
-    for (i, j), (common, correlation) in zip(pairs, compared(places, values, pairs), strict=True):
+    for (i, j), (common, correlation) in zip(pairs, comparison(places, values)(pairs), strict=True):
         both, here, there = np.intersect1d(places[i], places[j], return_indices=True)
         assert common == len(both)
         assert correlation == pytest.approx(np.corrcoef(values[i][here], values[j][there])[0, 1])
@@ -56,11 +56,17 @@ def test_what_two_choices_have_in_common():
 def test_no_correlation_without_two_that_differ():
     places = np.array([[1, 4, 9], [0, 4, 8], [1, 4, 8], [0, 2, 3], [1, 4, 9]])
     values = np.array([[2.0, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 1, 0]])
-    found = compared(places, values, np.array([[0, 1], [0, 2], [0, 3], [0, 4]]))
+    found = comparison(places, values)(np.array([[0, 1], [0, 2], [0, 3], [0, 4]]))
     assert found.tolist() == [[1, 0], [2, 0], [0, 0], [3, -1]]  # second: the same number twice
 
 
 @pytest.mark.parametrize("pair", [[0, 2], [-1, 0]])
 def test_choices_that_do_not_exist_cannot_be_compared(pair):
     with pytest.raises(ValueError, match="pairs of 2 choices"):
-        compared(np.zeros((2, 1), np.int64), np.zeros((2, 1)), np.array([pair]))
+        comparison(np.zeros((2, 1), np.int64), np.zeros((2, 1)))(np.array([pair]))
+
+
+def test_a_choice_needs_places_that_can_be():
+    for places in (np.array([[-1, 2]]), np.array([[1, 2, 3]])):
+        with pytest.raises(ValueError, match="numbers at"):
+            comparison(places, np.zeros((1, 2)))

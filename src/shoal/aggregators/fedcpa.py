@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,7 +31,7 @@ from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, floatin
 from shoal.core.errors import SpecError
 from shoal.core.threads import side_by_side
 from shoal.core.types import Weights
-from shoal.kernels.critical import compared, extremes, importance
+from shoal.kernels.critical import comparison, extremes, importance
 from shoal.parts.factors import is_matrix
 
 PARTS = 4  # of the pairs of models, which threads compare
@@ -58,8 +57,8 @@ def likeness(models: Sequence[Sequence[Critical]], pairs: Sequence[tuple[int, in
     values = np.array([[one.values for one in model] for model in models])
     kinds, length = places.shape[1:]
     chosen = kinds * np.array(pairs, np.int64).reshape(-1, 1, 2) + np.arange(kinds)[:, None]
-    alike = partial(compared, places.reshape(-1, length), values.reshape(-1, length))
-    found = np.concatenate(side_by_side(alike, np.array_split(chosen.reshape(-1, 2), PARTS)))
+    compared = comparison(places.reshape(-1, length), values.reshape(-1, length))
+    found = np.concatenate(side_by_side(compared, np.array_split(chosen.reshape(-1, 2), PARTS)))
     common, correlation = found.T.reshape(2, -1, kinds)
     agreed: np.ndarray = (common / (2 * length - common) + (correlation + 1) / 2).mean(1)
     return agreed

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import float32, float64, int32, int64, types
+from collections.abc import Callable
+from typing import Any
 
-from shoal.kernels.jit import Index, given, inner, kernel
+import numpy as np
+from llvmlite import ir
+from numba import float32, float64, int32, int64, types, uint64
+
+from shoal.kernels.jit import Index, emitted, given, inner, kernel
+from shoal.kernels.vectors import INDEX, spread, start
 
 _DIGITS = ((20, 11), (9, 11), (0, 9))  # of the 31 bits of a float32 that is not negative: shift and length
 _ALL = np.int32(0x7FFFFFFF)
@@ -63,29 +68,52 @@ def _bound(keys: np.ndarray, guess: int, count: int) -> tuple[Index, Index]:
     return _nth(keys, np.empty(keys.size, np.int32), count - 1, np.empty(2048, np.int64))
 
 
+@emitted
+def _hits(typing: Any, numbers: Any, at: Any, flip: Any, guess: Any) -> Any:
+    """Which of 32 keys are not above the guess, as bits; a key is a number with flipped bits."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        kind = ir.VectorType(ir.IntType(32), _AT_ONCE)
+        place = builder.bitcast(start(context, builder, signature, args, 0), kind.as_pointer())
+        flips, guesses = (spread(builder, value, _AT_ONCE) for value in args[2:])
+        keys = builder.xor(builder.load(place, align=4), flips)
+        hits = builder.icmp_signed("<=", keys, guesses)
+        return builder.zext(builder.bitcast(hits, ir.IntType(_AT_ONCE)), INDEX)
+
+    return types.int64(numbers, types.int64, types.int32, types.int32), emit
+
+
+@emitted
+def _lowest(typing: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set; there is one."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), emit
+
+
 @kernel(types.void(given(int32, 1), int32, int32, int64[::1]))
 def _smallest(numbers: np.ndarray, flip: int | np.int32, guess: int, places: np.ndarray) -> None:
     """The places of the smallest keys, as many as there is room for; a key is a number with flipped bits.
     Few are not above the guess, if it is good, and the others are only looked at once."""
     count, room = places.size, 4 * places.size
-    few, where = np.empty(room, np.int32), np.empty(room, np.int64)
-    found = 0
+    few, where = np.empty(room + _AT_ONCE, np.int32), np.empty(room + _AT_ONCE, np.int64)
+    found, whole = 0, numbers.size - numbers.size % _AT_ONCE
     for first in range(0, numbers.size, _AT_ONCE):
-        some = numbers[first : first + _AT_ONCE]
-        hits = 0
-        for p in range(some.size):
-            hits += (some[p] ^ flip) <= guess
-        if not hits:
-            continue
-        if found + hits > room:
-            found = room + 1
-            break
-        for p in range(some.size):
-            key = some[p] ^ flip
-            if key <= guess:
-                few[found], where[found] = key, first + p
-                found += 1
-        if guess == 0 and found >= count:  # no key is smaller: these are the first of many zeros
+        if first < whole:
+            hits = _hits(numbers, first, flip, guess)
+        else:
+            hits = np.int64(0)
+            for p in range(first, numbers.size):
+                hits |= np.int64((numbers[p] ^ flip) <= guess) << (p - first)
+        while hits:
+            p = first + _lowest(hits)
+            few[found], where[found] = numbers[p] ^ flip, p
+            found += 1
+            hits &= hits - 1
+        # that is too many to look at, or no key is smaller, and these are the first of many zeros
+        if found > room or (guess == 0 and found >= count):
             break
     near = count <= found <= room
     held = few[:found] if near else numbers ^ np.int32(flip)
@@ -108,62 +136,83 @@ def extremes(values: np.ndarray, count: int) -> np.ndarray:
     places = np.empty((2, count), np.int64)
     small_first = values.view(np.int32)  # the bits have the order of the numbers
     sample = np.sort(small_first[:: max(1, len(values) // _SAMPLE)])
-    some = min(2 * count * len(sample) // len(values) + 4, len(sample) - 1)
+    some = min(3 * count * len(sample) // (2 * len(values)) + 4, len(sample) - 1)
     _smallest(small_first, _ALL, sample[-1 - some] ^ _ALL, places[0])
     _smallest(small_first, 0, sample[some], places[1])
     return places
 
 
+@kernel(types.void(given(int64, 2), uint64[:, ::1]))
+def _mark(places: np.ndarray, marks: np.ndarray) -> None:
+    """Set a bit for each place of each choice."""
+    for c in range(len(places)):
+        for place in places[c]:
+            marks[c, place >> 6] |= np.uint64(1) << np.uint64(place & 63)
+
+
 @inner
-def _compared(
-    places: np.ndarray, values: np.ndarray, other_places: np.ndarray, other_values: np.ndarray
-) -> tuple[float, float]:
-    """See `compared`, for one pair."""
-    most = min(places.size, other_places.size) + 1
-    x, y = np.empty(most), np.empty(most)
-    common, i, j = 0, 0, 0
-    while i < places.size and j < other_places.size:  # without branches: which is next cannot be foreseen
-        a, b = places[i], other_places[j]
-        x[common], y[common] = values[i], other_values[j]
-        common += a == b
-        i, j = i + (a <= b), j + (b <= a)
+def _common(places: np.ndarray, values: np.ndarray, marks: np.ndarray, found: np.ndarray) -> Index:
+    """Write the numbers at places that are marked, and return how many: without branches, which nobody
+    could foresee."""
+    count: Index = 0
+    for p in range(places.size):
+        place = places[p]
+        found[count] = values[p]
+        count += np.int64(marks[place >> 6] >> np.uint64(place & 63)) & 1
+    return count
+
+
+@inner
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
     sum_x, sum_y, varies_x, varies_y = 0.0, 0.0, False, False
-    for p in range(common):
+    for p in range(x.size):
         sum_x, sum_y = sum_x + x[p], sum_y + y[p]
         varies_x |= x[p] != x[0]
         varies_y |= y[p] != y[0]
     if not (varies_x and varies_y):
-        return float(common), 0.0
-    mean_x, mean_y = sum_x / common, sum_y / common
+        return 0.0
+    mean_x, mean_y = sum_x / x.size, sum_y / x.size
     xx, xy, yy = 0.0, 0.0, 0.0
-    for p in range(common):
+    for p in range(x.size):
         dx, dy = x[p] - mean_x, y[p] - mean_y
         xx, xy, yy = xx + dx * dx, xy + dx * dy, yy + dy * dy
     lengths = np.sqrt(xx) * np.sqrt(yy)
-    return float(common), min(max(xy / lengths, -1.0), 1.0) if lengths > 0 else 0.0
+    return min(max(xy / lengths, -1.0), 1.0) if lengths > 0 else 0.0
 
 
-_CHOICES = (given(int64, 2), given(float64, 2))
+_CHOICES = (given(int64, 2), given(float64, 2), given(uint64, 2))
 
 
 @kernel(types.void(*_CHOICES, given(int64, 2), float64[:, ::1]))
-def _compare(places: np.ndarray, values: np.ndarray, pairs: np.ndarray, out: np.ndarray) -> None:
-    """See `compared`."""
+def _compare(
+    places: np.ndarray, values: np.ndarray, marks: np.ndarray, pairs: np.ndarray, out: np.ndarray
+) -> None:
+    """See `comparison`."""
+    x, y = np.empty(places.shape[1] + 1), np.empty(places.shape[1] + 1)
     for p in range(len(pairs)):
         i, j = pairs[p, 0], pairs[p, 1]
-        out[p, 0], out[p, 1] = _compared(places[i], values[i], places[j], values[j])
+        common = _common(places[i], values[i], marks[j], x)
+        _common(places[j], values[j], marks[i], y)
+        out[p, 0], out[p, 1] = common, _correlation(x[:common], y[:common])
 
 
-def compared(places: np.ndarray, values: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """[pairs, 2] float64: how many places two choices have in common; and Pearson's correlation of the
-    numbers there, or 0 where there is none.
+def comparison(places: np.ndarray, values: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """A function of pairs [n, 2] of choices. It returns [n, 2] float64: how many places two choices have in
+    common; and Pearson's correlation of the numbers there, or 0 where there is none.
 
-    A choice is places [k] int64, ascending, and the numbers [k] float64 there; `pairs` says which to compare.
+    A choice is places [k] int64, ascending, and the numbers [k] float64 there. Calls may run in parallel
+    threads.
     """
-    if places.shape != values.shape or pairs.shape[1:] != (2,):
-        raise ValueError(f"{values.shape} numbers at {places.shape} places, and {pairs.shape} pairs")
-    if pairs.size and not 0 <= pairs.min() <= pairs.max() < len(places):
-        raise ValueError(f"pairs of {len(places)} choices cannot be {pairs.min()} to {pairs.max()}")
-    out = np.empty(pairs.shape)
-    _compare(places, values, pairs, out)
-    return out
+    if places.shape != values.shape or (places.size and places.min() < 0):
+        raise ValueError(f"{values.shape} numbers at {places.shape} places")
+    marks = np.zeros((len(places), places.max(initial=0) // 64 + 1), np.uint64)
+    _mark(places, marks)
+
+    def compared(pairs: np.ndarray) -> np.ndarray:
+        if pairs.shape[1:] != (2,) or (pairs.size and not 0 <= pairs.min() <= pairs.max() < len(places)):
+            raise ValueError(f"{pairs.shape} pairs of {len(places)} choices")
+        out = np.empty(pairs.shape)
+        _compare(places, values, marks, pairs, out)
+        return out
+
+    return compared

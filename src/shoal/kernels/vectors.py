@@ -102,7 +102,7 @@ def shuffle(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[int
 
 def spread(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
     """The same number in every lane."""
-    nothing = ir.Constant(vector(lanes), ir.Undefined)
+    nothing = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
     return shuffle(builder, builder.insert_element(nothing, value, _LANE(0)), nothing, [0] * lanes)
 
 
