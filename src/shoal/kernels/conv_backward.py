@@ -24,12 +24,14 @@ from shoal.kernels.conv_tiles import make_gather
 from shoal.kernels.jit import Flag, Index, Real, apart, bare
 from shoal.kernels.layout import Net, Workspace, clear
 from shoal.kernels.moves import turn
+from shoal.kernels.vectors import BROAD
 
-_five, _five_half = make_gather(5, 16), make_gather(5, 8)
+_five_two, _five, _five_half = make_gather(5, 32), make_gather(5, 16), make_gather(5, 8)
 _three_two, _three = make_gather(3, 32), make_gather(3, 16)
 _one_four, _one = make_gather(1, 64), make_gather(1, 16)
 _passed, _sort, _sort_one = make_pass(8), make_sort(4), make_sort(1)
 _HALF = 8  # lanes of a tile for short runs
+_FIVE = 32 if BROAD else 16  # of one with five lines
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -115,7 +117,7 @@ def _gather(
         rows = 5 if left == 5 or left >= 8 else 3 if left >= 3 else 1
         k = 0
         while k < run:
-            wide = 16 if rows == 5 else 32 if rows == 3 else 64
+            wide = _FIVE if rows == 5 else 32 if rows == 3 else 64
             wide = 16 if run - k < wide else wide
             for i in range(count):
                 if lists.lengths[i] == 0:
@@ -124,6 +126,8 @@ def _gather(
                 source = (x, xo + line * xs + k, xs, lists.places, at, lists.factors, at, lists.lengths[i])
                 if rows == 5 and run <= _HALF:
                     _five_half(y, target, ys, *source)
+                elif rows == 5 and wide == 32:
+                    _five_two(y, target, ys, *source)
                 elif rows == 5:
                     _five(y, target, ys, *source)
                 elif rows == 3 and wide == 32:

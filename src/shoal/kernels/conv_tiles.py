@@ -12,13 +12,28 @@ of a tile.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 
 from shoal.kernels.jit import emitted
-from shoal.kernels.vectors import INDEX, Loop, first_lanes, load, spread, start, store, turned, zeros
+from shoal.kernels.vectors import (
+    INDEX,
+    Loop,
+    first_lanes,
+    load,
+    shuffle,
+    spread,
+    start,
+    store,
+    turned,
+    zeros,
+)
+
+_WIDTH = 16  # lanes of a vector
+_MOST = 8  # output channels of a strip
 
 
 def make_window(rows: int, lanes: int) -> Callable[..., None]:
@@ -35,15 +50,19 @@ def make_window(rows: int, lanes: int) -> Callable[..., None]:
         offsets = [builder.load(builder.gep(places, [INDEX(r)])) for r in range(rows)]
         positions = [builder.gep(a, [offset]) for offset in offsets]
         walks = [(w, builder.mul(n, ws)), *((position, line) for position in positions)]
-        with Loop(builder, lines, 1, zeros(rows, lanes), walks) as outer:
+        width = min(lanes, _WIDTH)
+        parts = [INDEX(i) for i in range(0, lanes, width)]
+        with Loop(builder, lines, 1, zeros(rows * len(parts), width), walks) as outer:
             weights, *here = outer.walks
             with Loop(builder, n, 1, outer.sums, [(weights, ws)]) as inner:
-                part = load(builder, inner.walks[0], lanes)
+                own = [load(builder, builder.gep(inner.walks[0], [i]), width) for i in parts]
                 for r, place in enumerate(here):
-                    inner.add(r, spread(builder, builder.load(builder.gep(place, [inner.at])), lanes), part)
+                    seen = spread(builder, builder.load(builder.gep(place, [inner.at])), width)
+                    for which, part in enumerate(own, r * len(parts)):
+                        inner.add(which, seen, part)
             outer.sums = inner.sums
-        for r, total in enumerate(outer.sums):
-            store(builder, total, builder.gep(z, [builder.mul(zs, INDEX(r))]))
+        for (r, i), total in zip(product(range(rows), parts), outer.sums, strict=True):
+            store(builder, total, builder.gep(z, [builder.add(builder.mul(zs, INDEX(r)), i)]))
         return context.get_dummy_value()
 
     def window(
@@ -59,13 +78,11 @@ def make_window(rows: int, lanes: int) -> Callable[..., None]:
     return emitted(window)
 
 
-_ALONG = 8  # positions of a line that a strip has
+def make_strip(length: int, channels: int) -> Callable[..., None]:
+    """Code for a convolution at positions of a line and at those below them, for up to 8 output channels.
 
-
-def make_strip(channels: int) -> Callable[..., None]:
-    """Code for a convolution at 8 positions of a line and the 8 below them, for up to 8 output channels.
-
-    strip(z, zo, zs, a, ao, plane, line, w, wo, ws, inputs, lines, columns): for r < 2, i < 8, c < channels
+    strip(z, zo, zs, a, ao, plane, line, w, wo, ws, inputs, lines, columns): for r < 2, i < length, a multiple
+    of 8, c < channels
     z[zo + (i//2*4 + r*2 + i%2)*zs + c] = the sum over d < inputs, j < lines, k < columns of
     a[ao + d*plane + (j + r)*line + i + k] * w[wo + ((j*columns + k)*inputs + d)*ws + c].
     So windows of 2 x 2 positions follow each other. For channels <= c < 8, 0 is written.
@@ -76,24 +93,27 @@ def make_strip(channels: int) -> Callable[..., None]:
         zs, plane, line, (ws, inputs, lines, columns) = args[2], args[5], args[6], args[9:13]
         pixel = builder.mul(inputs, ws)  # the weights of a pixel
         row = builder.mul(columns, pixel)
-        with Loop(builder, inputs, 1, zeros(2 * channels, _ALONG), [(a, plane), (w, ws)]) as each:
+        with Loop(builder, inputs, 1, zeros(2 * channels, length), [(a, plane), (w, ws)]) as each:
             down = [(each.walks[0], line), (each.walks[1], row)]
             with Loop(builder, lines, 1, each.sums, down) as outer:
                 along = [(outer.walks[0], INDEX(1)), (outer.walks[1], pixel)]
                 with Loop(builder, columns, 1, outer.sums, along) as inner:
                     here, weights = inner.walks
-                    parts = [load(builder, place, _ALONG) for place in (here, builder.gep(here, [line]))]
+                    parts = [load(builder, place, length) for place in (here, builder.gep(here, [line]))]
                     for c in range(channels):
-                        weight = spread(builder, builder.load(builder.gep(weights, [INDEX(c)])), _ALONG)
+                        weight = spread(builder, builder.load(builder.gep(weights, [INDEX(c)])), length)
                         for r, part in enumerate(parts):
                             inner.add(r * channels + c, weight, part)
                 outer.sums = inner.sums
             each.sums = outer.sums
         for r in range(2):
-            sums = [*each.sums[r * channels : (r + 1) * channels], *zeros(_ALONG - channels, _ALONG)]
-            for i, position in enumerate(turned(builder, sums)):
-                place = builder.mul(zs, INDEX(i // 2 * 4 + r * 2 + i % 2))
-                store(builder, position, builder.gep(z, [place]))
+            sums = [*each.sums[r * channels : (r + 1) * channels], *zeros(_MOST - channels, length)]
+            for first in range(0, length, _MOST):
+                some = range(first, first + _MOST)
+                square = [shuffle(builder, total, total, list(some)) for total in sums]
+                for i, position in zip(some, turned(builder, square), strict=True):
+                    place = builder.mul(zs, INDEX(i // 2 * 4 + r * 2 + i % 2))
+                    store(builder, position, builder.gep(z, [place]))
         return context.get_dummy_value()
 
     def strip(
@@ -119,7 +139,7 @@ def make_gather(rows: int, lanes: int) -> Callable[..., None]:
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         y, x, places, factors = (start(context, builder, signature, args, at) for at in (0, 3, 6, 8))
         ys, xs, n = args[2], args[5], args[10]
-        width = min(lanes, 16)
+        width = min(lanes, _WIDTH)
         pieces = [(r, i) for r in range(rows) for i in range(0, lanes, width)]
         with Loop(builder, n, 1, zeros(len(pieces), width)) as loop:
             here = builder.gep(x, [builder.load(builder.gep(places, [loop.at]))])

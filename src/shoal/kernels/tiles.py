@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import types
 
 from shoal.kernels.jit import emitted
 from shoal.kernels.vectors import (
+    BROAD,
     INDEX,
     Loop,
     fma,
@@ -33,11 +33,9 @@ from shoal.kernels.vectors import (
 )
 
 LANES = 16
-# 32 registers of 16 lanes, not 16 of 8
-_BROAD = llvmlite.binding.get_host_cpu_features().get("avx512f", False)
 # rows of the tiles: with AVX2, 2 x 3 sums take 12 registers, and 5 rows take 10
-TALL, TALLER = (4, 8) if _BROAD else (2, 5)
-_PART = 16 if _BROAD else 8  # lanes of a register
+TALL, TALLER = (4, 8) if BROAD else (2, 5)
+_PART = 16 if BROAD else 8  # lanes of a register
 
 
 def make_dot(rows: int, batch: int) -> Callable[..., None]:

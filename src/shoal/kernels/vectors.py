@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import llvmlite.binding
 from llvmlite import ir
 
+# 32 registers of 16 lanes, not 16 of 8
+BROAD: bool = llvmlite.binding.get_host_cpu_features().get("avx512f", False)
 FLOAT, INDEX = ir.FloatType(), ir.IntType(64)
 _LANE = ir.IntType(32)
 
