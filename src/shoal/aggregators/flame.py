@@ -100,7 +100,7 @@ class Flame(MatrixRule):
         if not came.ids:
             return Outcome(state, NO_STEP)
         numbers = came.rows.shape[1]
-        noise = partial(_normal, numbers, moment.key.fold("noise"))  # takes longer than all else
+        noise = partial(_normal, numbers, moment.key.fold("noise"))
         (decision, usual), drawn = both(partial(self._decided, state, came), noise)
         decision.step.add_(drawn.to(decision.step.device), alpha=self.noise * usual / numbers**0.5)
         return decision.outcome(came)
@@ -116,5 +116,5 @@ class Flame(MatrixRule):
 
 
 def _normal(size: int, key: Key) -> Tensor:
-    """[size] float64: standard normal numbers."""
-    return torch.randn(size, generator=key.torch(), dtype=torch.float64)
+    """[size] float32: standard normal numbers, which are drawn in a sixth of the time of float64."""
+    return torch.randn(size, generator=key.torch())

@@ -36,9 +36,10 @@ class ClientData(ABC):
         """The client's training samples, with a schedule of mini-batches drawn from the key."""
 
     def several(
-        self, clients: Sequence[int], batching: Batching | None, keys: Sequence[Key], *, full: bool
+        self, clients: Sequence[int], batching: Batching | None, words: np.ndarray, *, full: bool
     ) -> list[Data]:
-        """`train` for several clients."""
+        """`train` for several clients; `words` [clients, 2] are those of their keys."""
+        keys = [Key((first, second)) for first, second in words.tolist()]
         return [self.train(client, batching, key, full=full) for client, key in zip(clients, keys)]
 
     @abstractmethod
@@ -139,10 +140,10 @@ class ClientSide:
         """See `read_reply`."""
         return read_reply(self.codec, verb, packet)
 
-    def scheduled(self, clients: Sequence[int], keys: Sequence[Key]) -> list[Data]:
-        """The samples of several clients, with their schedules; `keys` are those of their contexts."""
-        own = [key.fold("batches") for key in keys]
-        return self.data.several(clients, self.method.batching, own, full=bool(self.task.batch_norms))
+    def scheduled(self, clients: Sequence[int], key: Key) -> list[Data]:
+        """The samples of several clients, with their schedules; `key` is that of the exchange."""
+        words = key.fold_many("client", np.array(clients), "batches")
+        return self.data.several(clients, self.method.batching, words, full=bool(self.task.batch_norms))
 
     def training_data(self, client: int, context: Context, data: Data | None = None) -> Data:
         """The samples that the client trains on, from what is scheduled; poisoned if it attacks."""

@@ -38,13 +38,13 @@ class Simulated(ClientData):
         return Data(self.dataset.x_train, self.dataset.y_train, rows, plan, self.dataset.classes)
 
     def several(
-        self, clients: Sequence[int], batching: Batching | None, keys: Sequence[Key], *, full: bool
+        self, clients: Sequence[int], batching: Batching | None, words: np.ndarray, *, full: bool
     ) -> list[Data]:
         """See `ClientData`. All schedules are drawn in one call."""
         dataset, held = self.dataset, [self.shards.indices(client) for client in clients]
         plans = [NO_PLAN] * len(held)
         if batching is not None:
-            counts, words = np.array([len(rows) for rows in held]), np.stack([key.array for key in keys])
+            counts = np.array([len(rows) for rows in held])
             plans = schedule(counts, batching, words, full=full).singles(counts)
         return [
             Data(dataset.x_train, dataset.y_train, rows, plan, dataset.classes)

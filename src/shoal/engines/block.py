@@ -130,10 +130,9 @@ class Blocks:
         are there, while others are still in training.
         """
         found: list[Waiting | Visit] = []
-        keys = [key.fold("client", client) for client in cohort.ids]
-        held = self._scheduled(cohort.ids, keys)
+        held, own = self._scheduled(cohort.ids, key), key.fold("client")
         for position, client in enumerate(cohort.ids):
-            context = Context(work.round, work.leg, cohort.setting(position), keys[position])
+            context = Context(work.round, work.leg, cohort.setting(position), own.fold(client))
             memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
             visited = BlockClient(self._side, work.verb, client, memory, context)
             found.append(visited.begin(outgoing[position][1], held[position]))
@@ -194,11 +193,11 @@ class Blocks:
                 found[i] = one.client.resume(one, answer)
                 yield
 
-    def _scheduled(self, clients: Sequence[int], keys: Sequence[Key]) -> Sequence[Data | None]:
+    def _scheduled(self, clients: Sequence[int], key: Key) -> Sequence[Data | None]:
         """The samples of all clients in one call, or nothing: an error must be traced to its client."""
         if not self._side.forgiving:
             with suppress(Exception):  # the client whose samples it is meets it again
-                return self._side.scheduled(clients, keys)
+                return self._side.scheduled(clients, key)
         return [None] * len(clients)
 
     def _answers(
