@@ -268,4 +268,4 @@ def _equal(found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> bool:
 
 def _divided(change: Tensor, held: Tensor) -> Tensor:
     """The mean over the holders; what nobody holds, nobody has moved."""
-    return change / held.masked_fill_(held == 0, 1.0)  # which is computed for this alone
+    return change / held.clamp_(min=torch.finfo(held.dtype).tiny)  # which is computed for this alone
