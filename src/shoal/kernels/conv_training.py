@@ -26,7 +26,7 @@ from shoal.kernels.conv_layout import (
 )
 from shoal.kernels.jit import Flag, Index, apart, bare, given, kernel, merged
 from shoal.kernels.layout import ROUNDED, Net, Workspace, make_net, make_work, pack, unpack
-from shoal.kernels.passes import StepRule, backward, descend
+from shoal.kernels.passes import StepRule, backward, descend, neighbours
 from shoal.kernels.plan import ConvPlan
 from shoal.kernels.training_loop import CLIENTS, Clients, make_loop, make_spare
 
@@ -83,7 +83,8 @@ def _descend_rounded(
             place = order[first + i]
             w[i], g[i] = held.params[place], held.gradient[place]
             v[i] = held.speed[place] if held.speed.size else _ZERO
-        descend(w, g, v, rule, step, origin[first:last], shift[first:last], work, first)
+        piece = neighbours(np.int64(0), last - first, first, first)
+        descend(w, v, g, piece, rule, step, origin, shift, work.rounding)
         for i in range(last - first):
             held.params[order[first + i]] = w[i]
             if held.speed.size:
@@ -104,8 +105,9 @@ def _back(
         if rule.form.digits:
             _descend_rounded(body.net.order, held, work, rule, step, origin, shift)
         else:
-            own_start, own_shift = held.origin, held.shift
-            descend(held.params, held.gradient, held.speed, rule, step, own_start, own_shift, work, none)
+            piece = neighbours(none, held.params.size, none, none)
+            mine = (held.params, held.speed, held.gradient, piece)
+            descend(*mine, rule, step, held.origin, held.shift, work.rounding)
         lay_kernels(body.net, held.params, held.kernels)
 
 

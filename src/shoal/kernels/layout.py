@@ -36,6 +36,14 @@ class Net(NamedTuple):
     values: np.ndarray  # [layers + 1] where each layer starts in the values and slopes of a `Workspace`
 
 
+class RoundingSpace(NamedTuple):
+    """What it takes to round a row to a number format; empty unless the step does."""
+
+    noise: np.ndarray
+    unit: np.ndarray
+    inverse: np.ndarray
+
+
 class Workspace(NamedTuple):
     """The arrays used in training."""
 
@@ -45,9 +53,7 @@ class Workspace(NamedTuple):
     slopes: np.ndarray  # the gradients of the activations
     gradient: np.ndarray  # of one band of rows
     one: np.ndarray  # [1] 1
-    noise: np.ndarray  # of one row; empty, like the next two, unless the step rounds to a number format
-    unit: np.ndarray
-    inverse: np.ndarray
+    rounding: RoundingSpace
     mix: np.ndarray  # lambda of fused features; empty, like the rest, without
     mix_slope: np.ndarray  # its gradient
     mix_speed: np.ndarray  # its momentum
@@ -86,8 +92,8 @@ def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag, fusion: Inde
     wide = max(widest, ROUNDED) + 2 * PER_BLOCK if rounds else np.int64(0)
     return Workspace(
         zeros(params), speed, zeros(values), zeros(values), zeros(BAND * widest), one,
-        zeros(wide), zeros(wide), zeros(wide), zeros(fusion), zeros(fusion), zeros(fusion), zeros(fused),
-        zeros(fused),
+        RoundingSpace(zeros(wide), zeros(wide), zeros(wide)), zeros(fusion), zeros(fusion), zeros(fusion),
+        zeros(fused), zeros(fused),
     )  # fmt: skip
 
 

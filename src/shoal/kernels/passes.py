@@ -10,7 +10,7 @@ from shoal.kernels.activations import mask, unfuse
 from shoal.kernels.bands import CHUNK, accumulate, dots, outers_one
 from shoal.kernels.formats import MOMENTUM, WEIGHTS, NumberFormat, draw_for, to_either, to_nearest
 from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare, inner
-from shoal.kernels.layout import BAND, Net, Workspace, clear
+from shoal.kernels.layout import BAND, Net, RoundingSpace, Workspace, clear
 
 _COLUMNS = 128  # of a band of weights, which are used and updated before the next
 _WHOLE = 1024  # a band of rows up to this length stays in the second cache: it is used as a whole
@@ -118,7 +118,8 @@ def backward(
                     accumulate(*into, work.slopes, dy + o, slope, one, *source, _ONE)
                 if layer < net.weights.size - rule.held:
                     far = net.sizes[layer]
-                    piece = Piece(at, rows, some, wide, min(some, far - c), flat + o * far + c, far)
+                    first = flat + o * far + c
+                    piece = Piece(at, rows, some, wide, min(some, far - c), first, far, first)
                     args = (work.slopes, dy + o, one, slope, work.values, x + c, rows_in)
                     _update(work, piece, args, rule, step, origin, shift)
         if layer < net.weights.size - rule.held:
@@ -143,6 +144,13 @@ class Piece(NamedTuple):
     own: Index  # columns that are no padding
     flat: Index  # where it starts in the flat arrays
     far: Index  # distance of two rows there
+    number: Index  # of its first parameter, which decides on what is drawn
+
+
+@bare
+def neighbours(at: Index, count: Index, flat: Index, number: Index) -> Piece:
+    """A single row of parameters."""
+    return Piece(at, np.int64(1), count, count, count, flat, count, number)
 
 
 @bare
@@ -157,16 +165,14 @@ def _update(
         return
     if only_shifted(rule):
         accumulate(work.params, piece.at, rows, columns, wide, *source, -rule.rate)
-    else:
         for r in range(rows):
-            clear(work.gradient, r * wide, columns)
-        accumulate(work.gradient, none, rows, columns, wide, *source, _ONE)
+            place = piece.flat + r * piece.far
+            _shift(work.params, piece.at + r * wide, shift, place, piece.own, rule.rate)
+        return
     for r in range(rows):
-        row, place = r * wide, piece.flat + r * piece.far
-        if only_shifted(rule):
-            _shift(work.params, piece.at + row, shift, place, piece.own, rule.rate)
-        else:
-            _descend(work, piece.at + row, row, piece.own, rule, step, origin, shift, place)
+        clear(work.gradient, r * wide, columns)
+    accumulate(work.gradient, none, rows, columns, wide, *source, _ONE)
+    descend(work.params, work.speed, work.gradient, piece, rule, step, origin, shift, work.rounding)
 
 
 @bare
@@ -174,7 +180,7 @@ def _descend_bias(
     net: Net, work: Workspace, layer: Index, batch: Index, rule: StepRule, step: Index, origin: np.ndarray,
     shift: np.ndarray, flat: Index,
 ) -> None:  # fmt: skip
-    """`_descend` for a bias: a row whose input is always 1."""
+    """`_update` for a bias: a row whose input is always 1."""
     none, wide, at, dy = np.int64(0), net.strides[layer + 1], net.biases[layer], net.values[layer + 1]
     args = (wide, wide, work.one, none, none, none, work.slopes, dy, batch)
     if plain(rule):
@@ -185,59 +191,58 @@ def _descend_bias(
     else:
         clear(work.gradient, none, wide)
         outers_one(work.gradient, none, *args, _ONE)
-        _descend(work, at, none, net.sizes[layer + 1], rule, step, origin, shift, flat)
-
-
-@bare
-def _descend(
-    work: Workspace, at: Index, from_: Index, count: Index, rule: StepRule, step: Index, origin: np.ndarray,
-    shift: np.ndarray, flat: Index,
-) -> None:  # fmt: skip
-    """One step for the `count` parameters at `at`, with their gradient at `from_`."""
-    w, g = work.params[at : at + count], work.gradient[from_ : from_ + count]
-    speed = work.speed[at : at + count]
-    descend(w, g, speed, rule, step, origin[flat : flat + count], shift[flat : flat + count], work, flat)
+        piece = neighbours(at, net.sizes[layer + 1], flat, flat)
+        descend(work.params, work.speed, work.gradient, piece, rule, step, origin, shift, work.rounding)
 
 
 @inner
-def _round(work: Workspace, x: np.ndarray, rule: StepRule, step: Index, purpose: Word, flat: Index) -> None:
+def _round(
+    space: RoundingSpace, x: np.ndarray, rule: StepRule, step: Index, purpose: Word, flat: Index
+) -> None:
     """Round the momentum or the weights of a row of parameters, the first of which is at `flat`."""
     if rule.random:
-        skip = draw_for(rule.key, step, purpose, flat, x.size, work.noise)
-        to_either(x, rule.form, work.noise[skip : skip + x.size], work.unit, work.inverse)
+        skip = draw_for(rule.key, step, purpose, flat, x.size, space.noise)
+        to_either(x, rule.form, space.noise[skip : skip + x.size], space.unit, space.inverse)
     else:
-        to_nearest(x, rule.form, work.unit, work.inverse)
+        to_nearest(x, rule.form, space.unit, space.inverse)
 
 
 @bare
 def descend(
-    w: np.ndarray, g: np.ndarray, speed: np.ndarray, rule: StepRule, step: Index, origin: np.ndarray,
-    shift: np.ndarray, work: Workspace, flat: Index,
+    params: np.ndarray, speed: np.ndarray, gradient: np.ndarray, piece: Piece, rule: StepRule, step: Index,
+    origin: np.ndarray, shift: np.ndarray, space: RoundingSpace,
 ) -> None:  # fmt: skip
-    """One step for the parameters w with the gradients g, as in torch's SGD. Only what is needed is read.
+    """One step for some parameters, as in torch's SGD. Only what is needed is read.
 
-    `flat` is where they are among the model's parameters.
+    Their gradient begins with the array. Row by row, to find each in the cache; all rows in one call, because
+    it takes longer to pass so many arguments than to descend for a short one.
     """
     apart()
-    count = w.size
-    if rule.mu != _ZERO:
-        for i in range(count):
-            g[i] += rule.mu * (w[i] - origin[i])
-    if rule.weight_decay != _ZERO:
-        for i in range(count):
-            g[i] += rule.weight_decay * w[i]
-    if rule.shifted:
-        for i in range(count):
-            g[i] += shift[i]
-    if rule.form.digits:
-        to_nearest(g, rule.form, work.unit, work.inverse)
-    if rule.momentum != _ZERO:
-        for i in range(count):
-            speed[i] = g[i] if step == 0 else rule.momentum * speed[i] + g[i]
+    for r in range(piece.rows):
+        at, from_ = piece.at + r * piece.wide, r * piece.wide
+        flat, number = piece.flat + r * piece.far, piece.number + r * piece.far
+        w, g = params[at : at + piece.own], gradient[from_ : from_ + piece.own]
+        if rule.mu != _ZERO:
+            start = origin[flat : flat + piece.own]
+            for i in range(g.size):
+                g[i] += rule.mu * (w[i] - start[i])
+        if rule.weight_decay != _ZERO:
+            for i in range(g.size):
+                g[i] += rule.weight_decay * w[i]
+        if rule.shifted:
+            more = shift[flat : flat + piece.own]
+            for i in range(g.size):
+                g[i] += more[i]
         if rule.form.digits:
-            _round(work, speed, rule, step, MOMENTUM, flat)
-        g = speed
-    for i in range(count):
-        w[i] -= rule.rate * g[i]
-    if rule.form.digits:
-        _round(work, w, rule, step, WEIGHTS, flat)
+            to_nearest(g, rule.form, space.unit, space.inverse)
+        if rule.momentum != _ZERO:
+            v = speed[at : at + piece.own]
+            for i in range(g.size):
+                v[i] = g[i] if step == 0 else rule.momentum * v[i] + g[i]
+            if rule.form.digits:
+                _round(space, v, rule, step, MOMENTUM, number)
+            g = v
+        for i in range(g.size):
+            w[i] -= rule.rate * g[i]
+        if rule.form.digits:
+            _round(space, w, rule, step, WEIGHTS, number)

@@ -18,7 +18,7 @@ from shoal.kernels.formats import NumberFormat
 from shoal.kernels.jit import Flag, Index, bare, given, inner, merged
 from shoal.kernels.layout import Net, Workspace, copy, leave, row_at
 from shoal.kernels.losses import batch_loss
-from shoal.kernels.passes import StepRule, descend, forward_layer
+from shoal.kernels.passes import StepRule, descend, forward_layer, neighbours
 from shoal.kernels.progress import publish, take
 from shoal.kernels.pulls import PIECE, pull
 from shoal.kernels.squares import SUMS
@@ -176,10 +176,10 @@ def make_loop(
                     _pull(c, client, spare, constant[: c.params if shifted else 0])
                 back(body, net, work, rows.size, rows.size + more, rule, step - start, origin, extra)
                 if c.fusion:
-                    mixes = work.mix, work.mix_slope, work.mix_speed
-                    descend(
-                        *mixes, rule, step - start, whole[: c.fusion], every[: c.fusion], work, origin.size
-                    )
+                    own = whole[: c.fusion], every[: c.fusion], work.rounding
+                    mixes = work.mix, work.mix_speed, work.mix_slope
+                    piece = neighbours(np.int64(0), c.fusion, np.int64(0), origin.size)
+                    descend(*mixes, piece, rule, step - start, *own)
             out = row_at(c.out[client], c.params) if c.out.size else whole[:0]
             change = row_at(c.change[client], c.params)
             sound = end(body, net, work, origin, out[c.fusion :], change[c.fusion :])
