@@ -37,6 +37,7 @@ from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
+from shoal.core.threads import both
 from shoal.core.training import Course, Start, check_training
 from shoal.core.tree import zeros_like
 from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
@@ -123,9 +124,12 @@ class Scaffold(AveragingMethod):
     def fold_block(self, acc: ScaffoldAcc, clients: tuple[int, ...], sent: Any, reply: Reply) -> ScaffoldAcc:
         """See `Method`."""
         update, change = reply.payload
-        average = self.averaging.fold_block(acc.average, clients, sent.model, update, reply)
         ones = torch.ones(len(clients), dtype=torch.float64)
-        return acc._replace(average=average, control=acc.control.add_rows(change, ones))
+        average, control = both(
+            lambda: self.averaging.fold_block(acc.average, clients, sent.model, update, reply),
+            lambda: acc.control.add_rows(change, ones),
+        )
+        return acc._replace(average=average, control=control)
 
     def finish(
         self, task: Task, state: ScaffoldState, acc: ScaffoldAcc, moment: Moment
