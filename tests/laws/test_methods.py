@@ -173,7 +173,7 @@ def test_a_spec_describes_it_completely(name):
     assert f'name = "{name}"' in dump_spec(chosen)
 
 
-SLOW_LEARNERS = {"krum": 12, "bulyan": 12, "fedcpa": 6, "dsvd": 6, "pso": 6}  # rounds
+SLOW_LEARNERS = {"krum": 12, "bulyan": 12, "fedcpa": 6, "flame": 6, "dsvd": 6, "pso": 6}  # rounds
 
 
 @EVERY
