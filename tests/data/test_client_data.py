@@ -1,4 +1,4 @@
-"""The test samples that clients' own models are judged on."""
+"""The training samples of clients, and the test samples that their own models are judged on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.core.data import Dataset
+from shoal.core.client import ClientData
+from shoal.core.data import Batching, Dataset
 from shoal.core.key import Key
 from shoal.data import digits
 from shoal.data.client_data import TEST_SAMPLES, Simulated
@@ -60,3 +61,17 @@ def test_a_large_test_set_gives_a_hundred_by_largest_remainder():
     ]
     assert len(rows) == TEST_SAMPLES
     assert rows.tolist() == np.concatenate(expected).tolist()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_schedules_of_several_clients_are_those_of_each(full):
+    dataset, clients = digits(), [3, 0, 7]
+    held = Simulated(dataset, Dirichlet(25, 0.3).split(dataset, KEY), KEY)
+    words = KEY.fold_many("client", np.array(clients), "batches")
+    args = clients, Batching(10, 2), words
+    for found, alone in zip(
+        held.several(*args, full=full), ClientData.several(held, *args, full=full), strict=True
+    ):
+        assert found.rows.tolist() == alone.rows.tolist()
+        for one, other in zip(found.plan, alone.plan, strict=True):
+            assert one.tolist() == other.tolist()

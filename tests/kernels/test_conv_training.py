@@ -117,8 +117,12 @@ SHAPES = {
     "even": ((3, 11, 10), [(12, 4, 1, True), (24, 2, 0, False), (33, 3, 1, True)]),
     "wide": ((64, 6, 5), [(40, 3, 1, False), (7, 1, 0, False)]),
     "tall": ((1, 40, 4), [(5, 9, 4, True)]),
-    "strips": ((3, 13, 19), [(4, 3, 1, True), (9, 3, 0, False)]),  # of 18 positions, in vectors of 8
+    # lines of 18, 10 and 8 positions, in vectors of 8, or of 16 with AVX-512
+    "long strips": ((3, 13, 19), [(4, 3, 1, True), (9, 3, 0, False)]),
+    "strips": ((2, 12, 14), [(5, 3, 0, True)]),
     "one strip": ((1, 14, 12), [(1, 5, 0, True)]),
+    # five lines of 45 numbers, and 48 and 56 output channels: 32 with AVX-512, and the rest
+    "broad": ((9, 10, 9), [(48, 5, 1, True), (55, 3, 0, False)]),
     "one pixel": ((2, 3, 3), [(3, 3, 0, False), (4, 1, 0, False)]),
 }
 

@@ -67,6 +67,6 @@ def test_choices_that_do_not_exist_cannot_be_compared(pair):
 
 
 def test_a_choice_needs_places_that_can_be():
-    for places in (np.array([[-1, 2]]), np.array([[1, 2, 3]])):
-        with pytest.raises(ValueError, match="numbers at"):
-            comparison(places, np.zeros((1, 2)))
+    for places, reason in (([[-1, 2]], "at the place -1"), ([[1, 2, 3]], r"numbers at \(1, 3\) places")):
+        with pytest.raises(ValueError, match=reason):
+            comparison(np.array(places), np.zeros((1, 2)))

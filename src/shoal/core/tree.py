@@ -159,7 +159,7 @@ def owners(tree: Tree) -> list[Tensor]:
         return [tree.vector]
     if isinstance(tree, tuple):
         return [leaf for part in tree for leaf in owners(part)]
-    return [] if type(tree) is dict and not tree else tensors(tree)
+    return tensors(tree)
 
 
 def tensor_bytes(tree: Tree) -> int:

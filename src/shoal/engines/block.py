@@ -130,9 +130,9 @@ class Blocks:
         are there, while others are still in training.
         """
         found: list[Waiting | Visit] = []
-        held, own = self._scheduled(cohort.ids, key), key.fold("client")
+        held, clients_key = self._scheduled(cohort.ids, key), key.fold("client")
         for position, client in enumerate(cohort.ids):
-            context = Context(work.round, work.leg, cohort.setting(position), own.fold(client))
+            context = Context(work.round, work.leg, cohort.setting(position), clients_key.fold(client))
             memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
             visited = BlockClient(self._side, work.verb, client, memory, context)
             found.append(visited.begin(outgoing[position][1], held[position]))

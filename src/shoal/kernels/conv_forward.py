@@ -15,12 +15,12 @@ from shoal.kernels.moves import all_finite, turn, weave
 from shoal.kernels.passes import forward_layer
 from shoal.kernels.vectors import BROAD
 
-_TWICE, _LANES, _HALF = 32, 16, 8  # output channels of a tile
+_BROADEST, _LANES, _HALF = 32, 16, 8  # output channels of a tile
 # positions of a tile of 32 or 16 channels, and of 8: 12 and 8 of AVX2's 16 registers are sums
 _TALL, _TALLER = 8 if BROAD else 6, 8
-_window_twice, _window = make_window(_TALL, _TWICE), make_window(_TALL, _LANES)
+_window_broad, _window = make_window(_TALL, _BROADEST), make_window(_TALL, _LANES)
 _window_half = make_window(_TALLER, _HALF)
-_strip, _strip_half = make_strip(2 * ALONG, FEW), make_strip(ALONG, FEW)
+_strip_broad, _strip = make_strip(2 * ALONG, FEW), make_strip(ALONG, FEW)
 _pool, _pool_one = make_pool(4, _HALF), make_pool(1, _HALF)
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -150,12 +150,12 @@ def _sum_group(
 ) -> None:  # fmt: skip
     """The sums of a convolution at some positions, for all output channels."""
     apart()
-    twice = s.wide - s.wide % _TWICE if BROAD else 0  # they would need more registers than AVX2 has
-    for c in range(0, twice, _TWICE):
+    broad = s.wide - s.wide % _BROADEST if BROAD else 0  # such tiles need more registers than AVX2 has
+    for c in range(0, broad, _BROADEST):
         for i in range(0, count, _TALL):
             into, weights = (sums, i * s.wide + c, s.wide), (kernels, s.kernels + c, s.wide)
-            _window_twice(*into, inputs, at, places, first + i, *weights, s.lines, s.line, s.run)
-    for c in range(twice, s.wide - _HALF, _LANES):
+            _window_broad(*into, inputs, at, places, first + i, *weights, s.lines, s.line, s.run)
+    for c in range(broad, s.wide - _HALF, _LANES):
         for i in range(0, count, _TALL):
             into, weights = (sums, i * s.wide + c, s.wide), (kernels, s.kernels + c, s.wide)
             _window(*into, inputs, at, places, first + i, *weights, s.lines, s.line, s.run)
@@ -171,16 +171,16 @@ def _sum_line(s: ConvShape, sums: np.ndarray, image: np.ndarray, y: Index, kerne
     """The sums of a convolution at a line of windows: in strips, of which the last ends with the line."""
     apart()
     line, wide = s.line // s.inputs, 2 * s.strips
-    twice = BROAD and wide >= 2 * ALONG
-    step = 2 * ALONG if twice else ALONG
+    broad = BROAD and wide >= 2 * ALONG
+    step = 2 * ALONG if broad else ALONG
     for x in range(0, wide, step):
         first = min(x, wide - step)
         into, source = (sums, 2 * first * s.wide, s.wide), (image, 2 * y * line + first, s.plane, line)
         rest = (kernels, s.kernels, s.wide, s.inputs, s.lines, s.run // s.inputs)
-        if twice:
-            _strip(*into, *source, *rest)
+        if broad:
+            _strip_broad(*into, *source, *rest)
         else:
-            _strip_half(*into, *source, *rest)
+            _strip(*into, *source, *rest)
 
 
 @bare

@@ -21,7 +21,7 @@ WIDE = 8  # channels of convolutions' outputs are
 SORTED = 8  # output positions whose outputs are listed for the gradients of the input
 _CACHED = 12000  # numbers of the input of which those that one tile needs are in the nearest cache
 FEW = 6  # output channels of a first layer whose vectors lie along a line: with more, channels fill them
-ALONG = 8  # positions of such a vector
+ALONG = 8  # positions of such a vector, or half of them
 GROUP = 48  # output positions that are computed before they are pooled: whole windows, and whole tiles
 
 

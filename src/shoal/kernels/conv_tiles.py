@@ -79,10 +79,11 @@ def make_window(rows: int, lanes: int) -> Callable[..., None]:
 
 
 def make_strip(length: int, channels: int) -> Callable[..., None]:
-    """Code for a convolution at positions of a line and at those below them, for up to 8 output channels.
+    """Code for a convolution at `length` positions of a line, 8 or 16, and at those below them, for up to 8
+    output channels.
 
-    strip(z, zo, zs, a, ao, plane, line, w, wo, ws, inputs, lines, columns): for r < 2, i < length, a multiple
-    of 8, c < channels
+    strip(z, zo, zs, a, ao, plane, line, w, wo, ws, inputs, lines, columns): for r < 2, i < length,
+    c < channels
     z[zo + (i//2*4 + r*2 + i%2)*zs + c] = the sum over d < inputs, j < lines, k < columns of
     a[ao + d*plane + (j + r)*line + i + k] * w[wo + ((j*columns + k)*inputs + d)*ws + c].
     So windows of 2 x 2 positions follow each other. For channels <= c < 8, 0 is written.

@@ -26,7 +26,7 @@ from shoal.kernels.conv_layout import (
 )
 from shoal.kernels.jit import Flag, Index, apart, bare, given, kernel, merged
 from shoal.kernels.layout import ROUNDED, Net, Workspace, make_net, make_work, pack, unpack
-from shoal.kernels.passes import StepRule, backward, descend, neighbours
+from shoal.kernels.passes import StepRule, backward, descend, one_row
 from shoal.kernels.plan import ConvPlan
 from shoal.kernels.training_loop import CLIENTS, Clients, make_loop, make_spare
 
@@ -83,7 +83,7 @@ def _descend_rounded(
             place = order[first + i]
             w[i], g[i] = held.params[place], held.gradient[place]
             v[i] = held.speed[place] if held.speed.size else _ZERO
-        piece = neighbours(np.int64(0), last - first, first, first)
+        piece = one_row(np.int64(0), last - first, work.mix.size + first)
         descend(w, v, g, piece, rule, step, origin, shift, work.rounding)
         for i in range(last - first):
             held.params[order[first + i]] = w[i]
@@ -101,13 +101,13 @@ def _back(
     if own:
         conv_backward(body.net, held, net, work, batch, _dropping(body, step))
         if body.work.shift.size:  # which may be another one in every step
-            pack_conv(body.net.order, shift, body.work.shift)
+            pack_conv(body.net.order, shift[work.mix.size :], body.work.shift)
         if rule.form.digits:
             _descend_rounded(body.net.order, held, work, rule, step, origin, shift)
         else:
-            piece = neighbours(none, held.params.size, none, none)
-            mine = (held.params, held.speed, held.gradient, piece)
-            descend(*mine, rule, step, held.origin, held.shift, work.rounding)
+            piece, space = one_row(none, held.params.size, none), work.rounding
+            args = (piece, rule, step, held.origin, held.shift, space)
+            descend(held.params, held.speed, held.gradient, *args)
         lay_kernels(body.net, held.params, held.kernels)
 
 

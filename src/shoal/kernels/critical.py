@@ -112,7 +112,7 @@ def _smallest(numbers: np.ndarray, flip: int | np.int32, guess: int, places: np.
             few[found], where[found] = numbers[p] ^ flip, p
             found += 1
             hits &= hits - 1
-        # that is too many to look at, or no key is smaller, and these are the first of many zeros
+        # too many to look at; or no key is smaller, and these are the first of many zeros
         if found > room or (guess == 0 and found >= count):
             break
     near = count <= found <= room
@@ -188,7 +188,7 @@ def _compare(
     places: np.ndarray, values: np.ndarray, marks: np.ndarray, pairs: np.ndarray, out: np.ndarray
 ) -> None:
     """See `comparison`."""
-    x, y = np.empty(places.shape[1] + 1), np.empty(places.shape[1] + 1)
+    x, y = np.empty(places.shape[1]), np.empty(places.shape[1])
     for p in range(len(pairs)):
         i, j = pairs[p, 0], pairs[p, 1]
         common = _common(places[i], values[i], marks[j], x)
@@ -203,14 +203,18 @@ def comparison(places: np.ndarray, values: np.ndarray) -> Callable[[np.ndarray],
     A choice is places [k] int64, ascending, and the numbers [k] float64 there. Calls may run in parallel
     threads.
     """
-    if places.shape != values.shape or (places.size and places.min() < 0):
+    if places.shape != values.shape:
         raise ValueError(f"{values.shape} numbers at {places.shape} places")
+    if places.min(initial=0) < 0:
+        raise ValueError(f"no numbers at the place {places.min()}")
     marks = np.zeros((len(places), places.max(initial=0) // 64 + 1), np.uint64)
     _mark(places, marks)
 
     def compared(pairs: np.ndarray) -> np.ndarray:
-        if pairs.shape[1:] != (2,) or (pairs.size and not 0 <= pairs.min() <= pairs.max() < len(places)):
-            raise ValueError(f"{pairs.shape} pairs of {len(places)} choices")
+        if pairs.shape[1:] != (2,):
+            raise ValueError(f"pairs have two choices each, these are {pairs.shape}")
+        if pairs.size and not 0 <= pairs.min() <= pairs.max() < len(places):
+            raise ValueError(f"pairs of {len(places)} choices cannot be {pairs.min()} to {pairs.max()}")
         out = np.empty(pairs.shape)
         _compare(places, values, marks, pairs, out)
         return out

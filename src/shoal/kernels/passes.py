@@ -95,6 +95,7 @@ def backward(
 ) -> None:
     """Update the parameters, given the gradients of the outputs. A client's steps count from 0.
 
+    `origin` and `shift` are those of all parameters, in the order of the model; dense layers come last in it.
     The last layer has `last` rows; those after the first `batch` affect only this layer. `scales` has what
     dropout multiplied each hidden layer by, and one more number if the input's gradients are wanted too.
     """
@@ -118,8 +119,7 @@ def backward(
                     accumulate(*into, work.slopes, dy + o, slope, one, *source, _ONE)
                 if layer < net.weights.size - rule.held:
                     far = net.sizes[layer]
-                    first = flat + o * far + c
-                    piece = Piece(at, rows, some, wide, min(some, far - c), first, far, first)
+                    piece = Piece(at, rows, some, wide, min(some, far - c), flat + o * far + c, far)
                     args = (work.slopes, dy + o, one, slope, work.values, x + c, rows_in)
                     _update(work, piece, args, rule, step, origin, shift)
         if layer < net.weights.size - rule.held:
@@ -135,22 +135,21 @@ Source = tuple[np.ndarray, Index, Index, Index, np.ndarray, Index, Index]
 
 
 class Piece(NamedTuple):
-    """A part of a matrix of weights."""
+    """Some parameters: a part of a matrix of weights, or one row."""
 
     at: Index  # where it starts
     rows: Index
     columns: Index
     wide: Index  # distance of two rows
-    own: Index  # columns that are no padding
-    flat: Index  # where it starts in the flat arrays
+    own: Index  # columns that are parameters, not padding
+    flat: Index  # where it starts in the start and in the shift, and so what is drawn for it
     far: Index  # distance of two rows there
-    number: Index  # of its first parameter, which decides on what is drawn
 
 
 @bare
-def neighbours(at: Index, count: Index, flat: Index, number: Index) -> Piece:
-    """A single row of parameters."""
-    return Piece(at, np.int64(1), count, count, count, flat, count, number)
+def one_row(at: Index, count: Index, flat: Index) -> Piece:
+    """Neighbours."""
+    return Piece(at, np.int64(1), count, count, count, flat, count)
 
 
 @bare
@@ -191,7 +190,7 @@ def _descend_bias(
     else:
         clear(work.gradient, none, wide)
         outers_one(work.gradient, none, *args, _ONE)
-        piece = neighbours(at, net.sizes[layer + 1], flat, flat)
+        piece = one_row(at, net.sizes[layer + 1], flat)
         descend(work.params, work.speed, work.gradient, piece, rule, step, origin, shift, work.rounding)
 
 
@@ -214,13 +213,12 @@ def descend(
 ) -> None:  # fmt: skip
     """One step for some parameters, as in torch's SGD. Only what is needed is read.
 
-    Their gradient begins with the array. Row by row, to find each in the cache; all rows in one call, because
-    it takes longer to pass so many arguments than to descend for a short one.
+    Their gradient starts at 0 of `gradient`. Each row stays in the cache until it is done; all rows are done
+    in one call, because to pass so many arguments takes longer than a step for a short row.
     """
     apart()
     for r in range(piece.rows):
-        at, from_ = piece.at + r * piece.wide, r * piece.wide
-        flat, number = piece.flat + r * piece.far, piece.number + r * piece.far
+        at, from_, flat = piece.at + r * piece.wide, r * piece.wide, piece.flat + r * piece.far
         w, g = params[at : at + piece.own], gradient[from_ : from_ + piece.own]
         if rule.mu != _ZERO:
             start = origin[flat : flat + piece.own]
@@ -240,9 +238,9 @@ def descend(
             for i in range(g.size):
                 v[i] = g[i] if step == 0 else rule.momentum * v[i] + g[i]
             if rule.form.digits:
-                _round(space, v, rule, step, MOMENTUM, number)
+                _round(space, v, rule, step, MOMENTUM, flat)
             g = v
         for i in range(g.size):
             w[i] -= rule.rate * g[i]
         if rule.form.digits:
-            _round(space, w, rule, step, WEIGHTS, number)
+            _round(space, w, rule, step, WEIGHTS, flat)

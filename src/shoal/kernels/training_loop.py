@@ -18,7 +18,7 @@ from shoal.kernels.formats import NumberFormat
 from shoal.kernels.jit import Flag, Index, bare, given, inner, merged
 from shoal.kernels.layout import Net, Workspace, copy, leave, row_at
 from shoal.kernels.losses import batch_loss
-from shoal.kernels.passes import StepRule, descend, forward_layer, neighbours
+from shoal.kernels.passes import StepRule, descend, forward_layer, one_row
 from shoal.kernels.progress import publish, take
 from shoal.kernels.pulls import PIECE, pull
 from shoal.kernels.squares import SUMS
@@ -148,7 +148,7 @@ def make_loop(
             shifted = c.shift.size > 0 and np.any(every)  # a shift of zeros counts as none
             constant, pulled = every, c.centre.size > 0
             every, moved = spare.pull if pulled else every, shifted or pulled
-            origin, extra = whole[c.fusion :], every[c.fusion :]  # lambda comes first
+            origin = whole[c.fusion :]  # lambda comes first
             form, key = NumberFormat(np.int64(0), np.int64(0), np.float32(0)), (np.uint64(0), np.uint64(0))
             if c.forms.size > 0:
                 form = NumberFormat(c.forms[client, 0], c.forms[client, 1], c.largest[client])
@@ -174,12 +174,11 @@ def make_loop(
                     centre = row_at(c.centre[client if c.centre.size > 1 else 0], c.params)
                     end(body, net, work, centre, centre[:0], spare.pull)
                     _pull(c, client, spare, constant[: c.params if shifted else 0])
-                back(body, net, work, rows.size, rows.size + more, rule, step - start, origin, extra)
+                back(body, net, work, rows.size, rows.size + more, rule, step - start, whole, every)
                 if c.fusion:
-                    own = whole[: c.fusion], every[: c.fusion], work.rounding
-                    mixes = work.mix, work.mix_speed, work.mix_slope
-                    piece = neighbours(np.int64(0), c.fusion, np.int64(0), origin.size)
-                    descend(*mixes, piece, rule, step - start, *own)
+                    piece = one_row(np.int64(0), c.fusion, np.int64(0))
+                    args = (piece, rule, step - start, whole, every, work.rounding)
+                    descend(work.mix, work.mix_speed, work.mix_slope, *args)
             out = row_at(c.out[client], c.params) if c.out.size else whole[:0]
             change = row_at(c.change[client], c.params)
             sound = end(body, net, work, origin, out[c.fusion :], change[c.fusion :])

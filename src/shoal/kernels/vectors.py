@@ -1,4 +1,4 @@
-"""LLVM code for vectors of float32, of which the tiles are made."""
+"""LLVM code for vectors, of float32 if nothing else is said, of which the tiles are made."""
 
 from __future__ import annotations
 
@@ -137,10 +137,8 @@ def prefetch(builder: ir.IRBuilder, place: ir.Value) -> None:
 
 def first_lanes(builder: ir.IRBuilder, count: ir.Value, lanes: int) -> ir.Value:
     """Of each lane whether it is one of the first `count`."""
-    numbers = ir.VectorType(INDEX, lanes)
-    given = builder.insert_element(ir.Constant(numbers, ir.Undefined), count, _LANE(0))
-    given = shuffle(builder, given, ir.Constant(numbers, ir.Undefined), [0] * lanes)
-    return builder.icmp_signed("<", ir.Constant(numbers, list(range(lanes))), given)
+    numbers = ir.Constant(ir.VectorType(INDEX, lanes), list(range(lanes)))
+    return builder.icmp_signed("<", numbers, spread(builder, count, lanes))
 
 
 def turned(builder: ir.IRBuilder, rows: Sequence[ir.Value]) -> list[ir.Value]:

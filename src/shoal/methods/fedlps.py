@@ -267,5 +267,5 @@ def _equal(found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> bool:
 
 
 def _divided(change: Tensor, held: Tensor) -> Tensor:
-    """The mean over the holders; what nobody holds, nobody has moved."""
-    return change / held.clamp_(min=torch.finfo(held.dtype).tiny)  # which is computed for this alone
+    """The mean over the holders; what nobody holds, nobody has moved: 0 / tiny is 0. Writes to `held`."""
+    return change / held.clamp_(min=torch.finfo(held.dtype).tiny)
