@@ -19,7 +19,8 @@ from shoal.core.selector import Selector
 from shoal.core.serialization import nbytes
 from shoal.core.task import Task
 from shoal.core.term import Step, Term
-from shoal.core.training import ComputeLoss, Course, Solver, Start, Trained, Training
+from shoal.core.trained import Trained
+from shoal.core.training import ComputeLoss, Course, Solver, Start, Training
 from shoal.core.tree import add, all_finite, leaves, subtract, tensors, tree_map, zeros_like
 from shoal.core.types import (
     Cohort,

@@ -10,15 +10,19 @@ from torch import Tensor
 
 from shoal.core.flat import Flat, flat, vectors
 from shoal.core.tree import elementwise
+from shoal.core.types import PerClient
 from shoal.kernels import vector_math
 
 Control = Mapping[str, Tensor]
 
 
 class Controls(NamedTuple):
-    """A client's next control variate, and what it is more than the last one."""
+    """A client's next control variate, and what it is more than the last one.
 
-    own: Control
+    Of a block of clients: one for each, and changes with a leading client axis.
+    """
+
+    own: Control | PerClient
     change: Control
 
 

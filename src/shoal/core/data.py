@@ -178,6 +178,17 @@ class Block(NamedTuple):
     step_ptr: np.ndarray  # [steps + 1] int64: where each step starts in `rows`
     client_ptr: np.ndarray  # [clients + 1] int64: the first step of each client
     counts: np.ndarray  # [clients] int64: the number of samples of each
+    held: np.ndarray  # int64: the rows of all samples, client after client
+
+    @property
+    def weight(self) -> Tensor:
+        """[clients] float64: the number of samples of each."""
+        return torch.from_numpy(self.counts).double()
+
+    def samples(self, classes: int) -> list[Data]:
+        """Those of each client, without a schedule."""
+        pieces = np.split(self.held, np.cumsum(self.counts)[:-1])
+        return [Data(self.x, self.y, rows, NO_PLAN, classes) for rows in pieces]
 
     @classmethod
     def of(cls, held: Sequence[Data]) -> Block:
@@ -194,6 +205,7 @@ class Block(NamedTuple):
             _running(lengths),
             _running(np.array([len(data.plan.step_ptr) - 1 for data in held])),
             np.array([data.count for data in held]),
+            np.concatenate([b + data.rows for b, data in zip(begins, held, strict=False)]),
         )
 
 

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.control import Controls, next_controls
+from shoal.core.control import next_controls
 from shoal.core.data import Batching, Block, Data
 from shoal.core.fisher import fisher_diagonal
 from shoal.core.flat import Flat
@@ -30,7 +28,8 @@ from shoal.core.key import Key
 from shoal.core.method import Axes, Method, overridden
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.tree import row, subtract
+from shoal.core.trained import Trained, TrainedBlock
+from shoal.core.tree import subtract
 from shoal.core.types import (
     Cohort,
     Context,
@@ -79,64 +78,6 @@ class ComputeFisher(NamedTuple):
     """A request: the diagonal of a model's Fisher information on all of a client's samples, as a `Flat`."""
 
     weights: Weights
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The result of one client's training.
-
-    The weights may live in the resident model until the next client trains; `update` reads them there.
-    """
-
-    held: Weights | None  # None: only the update was asked for
-    steps: int
-    loss: Tensor  # [] the mean over the steps, computed before each step and without terms
-    borrowed: bool = False
-    change: Weights | None = None  # the result of `update`, if it is already known
-    controls: Controls | None = None  # if they were asked for
-
-    @property
-    def weights(self) -> Weights:
-        """A copy of the trained weights that may be kept."""
-        assert self.held is not None, "a Start with only_update leaves no weights"
-        if not self.borrowed:
-            return self.held
-        own = partial(torch.clone, memory_format=torch.contiguous_format)
-        return Weights(*({name: own(value.detach()) for name, value in part.items()} for part in self.held))
-
-    def update(self, start: Weights) -> Weights:
-        """The trained weights minus the weights that training started from."""
-        if self.change is not None:
-            return self.change
-        assert self.held is not None
-        with torch.no_grad():
-            change: Weights = subtract(self.held, start)
-        return change
-
-
-class TrainedBlock(NamedTuple):
-    """The results of training a block of clients. A client's may be read after a `wait` for it."""
-
-    weights: Sequence[Weights]  # of each client, in storage of its own; none if only updates are wanted
-    change: Weights  # each tensor has a leading client axis
-    steps: np.ndarray  # [clients] int64
-    losses: Tensor  # [clients] float64
-    sound: np.ndarray  # [clients] bool: whether the solver has found no number too large for the gate
-    wait: Callable[[int | None], None] = lambda _: None  # returns once a client is trained; None: all are
-    controls: Sequence[Controls] = ()  # of each client; the changes are rows of one tensor
-
-    def single(self, position: int) -> Trained:
-        """The result of the client at `position`."""
-        self.wait(position)
-        weights, change = self.weights[position] if self.weights else None, row(self.change, position)
-        loss = self.losses[position].float()
-        controls = self.controls[position] if self.controls else None
-        return Trained(weights, int(self.steps[position]), loss, change=change, controls=controls)
-
-    def finished(self) -> TrainedBlock:
-        """The results of all clients."""
-        self.wait(None)
-        return self
 
 
 class Solver(ABC):
@@ -207,6 +148,24 @@ class Solver(ABC):
 Request = Start | ComputeLoss | ComputeFisher
 Answer = Trained | Tensor | Flat  # to each of them
 Course = Generator[Request, Any, tuple[Memory, Reply]]  # the generator of one client's update
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def for_blocks(client_training: Function) -> Function:
+    """Marks a `client_training` that only hands on what it gets, so that one call does the work of a block.
+
+    What differs between clients is then a `PerClient`: fields of the message, memories, control variates.
+    Updates, losses, changes of control variates and `data.weight` have a leading client axis. It trains the
+    task's model with the method's terms on its own samples and asks for updates only; and it looks neither at
+    its setting or key nor at anything else of its data.
+    """
+    client_training.for_blocks = True  # type: ignore[attr-defined]
+    return client_training
+
+
+def serves_blocks(method: Method) -> bool:
+    """Whether one call of `client_training` does the work of a block of clients."""
+    return in_courses(method) and getattr(type(method).client_training, "for_blocks", False)  # type: ignore[attr-defined]
 
 
 class Training(Method):
@@ -237,10 +196,14 @@ class Training(Method):
         """See `Method`."""
         return self.local.batching
 
+    @for_blocks
     def client_training(
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
     ) -> Course:
-        """One client's work: yields how training starts, receives the result, returns memory and reply."""
+        """One client's work: yields how training starts, receives the result, returns memory and reply.
+
+        It may also be that of a block of clients: see `for_blocks`.
+        """
         trained = yield Start(message.model, self.terms, only_update=True)
         payload = ModelUpdate(trained.update(message.model))
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})

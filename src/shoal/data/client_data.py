@@ -62,6 +62,7 @@ class Simulated(ClientData):
             plan.step_ptr,
             plan.client_ptr,
             counts,
+            rows,
         )
 
     def test(self, client: int) -> Data:

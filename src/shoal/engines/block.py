@@ -14,20 +14,20 @@ from functools import partial
 from itertools import groupby
 
 import numpy as np
-import torch
 
 from shoal.core.client import ClientSide, Visit
 from shoal.core.codec import Packet
 from shoal.core.data import Block, Data
-from shoal.core.engine import TRAINING, Delivery, Stage, Work
+from shoal.core.engine import TRAINING, Delivery, Memory, Stage, Work
 from shoal.core.fisher import fisher_diagonals
 from shoal.core.key import ClientKeys, Key
 from shoal.core.method import Method, folds_blocks, overridden
 from shoal.core.outbox import Outbox
-from shoal.core.training import ComputeFisher, Request, Start, Training, in_courses
+from shoal.core.training import ComputeFisher, Request, Start, Training, in_courses, serves_blocks
 from shoal.core.tree import row, rows_of
-from shoal.core.types import Cohort, Context, ModelUpdate, PerClient, Reply, Tree
+from shoal.core.types import Cohort, Context, PerClient, Tree
 from shoal.engines.block_client import BlockClient, SolverAnswer, Waiting
+from shoal.engines.block_course import BlockCourse
 from shoal.engines.client_memory import MemoryStore
 from shoal.engines.serial import Serial, delivered
 
@@ -50,17 +50,15 @@ class Blocks:
         self._side, self._store, self._threads = side, store, threads
         self._serial = Serial(side, store)
         self._fits = trains_in_blocks(side)
-        # clients do nothing but train: no client needs individual treatment
-        self._plain = (
-            in_courses(side.method.client_method)
-            and not overridden(side.method.client_method, Training, "client_training")
+        # one call does the work of all clients, none of which needs individual treatment
+        self._as_one = (
+            serves_blocks(side.method.client_method)
             and not overridden(side.method.client_method, Method, "upload")
             and side.codec.transparent
             and side.privacy is None
-            and not side.remembers
             and not side.forgiving  # if errors are forgiven, they must be traced to one client
         )
-        self._length = 0  # of a plain reply's packet, which depends only on the model; 0: not known yet
+        self._length = 0  # of the packet of such a reply, which is the same for all; 0: not known yet
         # replies are stacked where nothing stands between them and a method that folds them together
         self._stacks = (
             folds_blocks(side.method)
@@ -80,46 +78,44 @@ class Blocks:
         for first in range(0, len(all_positions), self._size):
             positions = list(all_positions[first : first + self._size])
             members, outgoing = cohort.take(positions), outbox.several(positions)
-            at_once = self._trained_at_once(work, members, outgoing, key) if self._plain else None
-            if at_once is not None:
-                yield at_once
+            one = self._trained_as_one(work, members, outgoing, key) if self._as_one else None
+            if one is not None:
+                yield one
             else:
                 yield from self._trained_together(work, members, outgoing, key)
 
     def close(self) -> None:
         """Nothing to end."""
 
-    # ---- clients that only train
+    # ---- one course for all clients
 
-    def _trained_at_once(self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key) -> Delivery | None:
+    def _trained_as_one(self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key) -> Delivery | None:
         """The stacked replies of the block; None if one of its clients needs individual treatment."""
-        side = self._side
-        method, sent = side.method.client_method, [message for _, message, _ in outgoing]
-        assert isinstance(method, Training)
+        side, sent = self._side, [message for _, message, _ in outgoing]
         words = key.fold_many("client", np.array(cohort.ids), "batches")
+        method = side.method.client_method
+        assert isinstance(method, Training)
         block = side.data.block(cohort.ids, method.batching, words)
         if work.verb != "update" or not block.counts.all():
             return None
-        alike = all(message is sent[0] for message in sent)
-        sources = sent[:1] if alike else sent
-        starts = [Start(message.model, method.terms, only_update=True) for message in sources]
+        memories = [self._memory(work, client) for client in cohort.ids] if side.remembers else [side.fresh]
+        message, context = _merged(sent), Context(work.round, work.leg, {}, key)
         with Stage(work.verb, cohort.ids[0], work.round):
-            keys = ClientKeys(key, cohort.ids, "noise")
-            settings = [cohort.setting(i) for i in range(len(cohort.ids))] if cohort.settings else ()
-            trained = method.local.train_block(
-                side.task, starts, block, keys, work.round, self._threads, settings
-            ).finished()
-        weight = torch.from_numpy(block.counts).double()
-        reply = Reply(ModelUpdate(trained.change), weight, {"train_loss": trained.losses.float()})
+            ended = BlockCourse(side, cohort, block, context, self._threads).run(message, memories)
+        if side.remembers:
+            for client, memory in zip(cohort.ids, ended.memories, strict=True):
+                self._store.write(client, work.accepted.get(client), work.version, memory)
         if not self._length:
-            self._length = Packet(row(reply, 0)).nbytes
+            self._length = Packet(row(ended.reply, 0)).nbytes
         down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
-        checked = (trained.change,) if trained.sound.all() else ()
         return Delivery(
-            cohort.ids, work.version, _merged(sent), reply, "", down, up, stacked=True, checked=checked
+            cohort.ids, work.version, message, ended.reply, "", down, up, stacked=True, checked=ended.checked
         )
 
-    # ---- clients that do more than train
+    def _memory(self, work: Work, client: int) -> Memory:
+        return self._store.read(client, work.accepted.get(client)) or self._side.fresh
+
+    # ---- a course for each client
 
     def _trained_together(
         self, work: Work, cohort: Cohort, outgoing: Outgoing, key: Key
@@ -133,8 +129,7 @@ class Blocks:
         held, clients_key = self._scheduled(cohort.ids, key), key.fold("client")
         for position, client in enumerate(cohort.ids):
             context = Context(work.round, work.leg, cohort.setting(position), clients_key.fold(client))
-            memory = self._store.read(client, work.accepted.get(client)) or self._side.fresh
-            visited = BlockClient(self._side, work.verb, client, memory, context)
+            visited = BlockClient(self._side, work.verb, client, self._memory(work, client), context)
             found.append(visited.begin(outgoing[position][1], held[position]))
         ahead, together = 0, self._stacks and work.verb == "update"
         for _ in self._resumed(found, work.round, key, together):

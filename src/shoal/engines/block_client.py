@@ -11,7 +11,8 @@ from shoal.core.client import ClientSide, Visit
 from shoal.core.codec import Packet
 from shoal.core.data import Data
 from shoal.core.engine import Memory, Verb
-from shoal.core.training import Answer, Course, Request, Start, Trained, Training
+from shoal.core.trained import Trained
+from shoal.core.training import Answer, Course, Request, Start, Training
 from shoal.core.tree import elementwise, owners
 from shoal.core.types import Context, Reply, Tree
 
@@ -65,14 +66,14 @@ class BlockClient(NamedTuple):
         checked: list[Tensor] = []
         if answer.sound and isinstance(value, Trained):
             checked = owners((value.change, () if value.controls is None else value.controls.change))
-        written = _times_written(checked)
+        written = times_written(checked)
 
         def work() -> Waiting | Visit:
             course = waiting.course
             return self._advance(course, waiting.data, lambda: course.send(value))
 
         done = self.side.guarded(self.verb, self.id, self.memory, self.context, work)
-        if not isinstance(done, Visit) or done.answer is None or _times_written(checked) != written:
+        if not isinstance(done, Visit) or done.answer is None or times_written(checked) != written:
             return done
         payload = done.answer.content.payload
         fields = payload if isinstance(payload, tuple) else ()
@@ -90,13 +91,13 @@ class BlockClient(NamedTuple):
         return self._finished(*method.trained_alone(task, course, data, self.context, asked))
 
     def _finished(self, kept: Tree, reply: Reply) -> Visit:
-        kept = elementwise(_with_own_storage, kept)
+        kept = elementwise(with_own_storage, kept)
         if self.verb == "train":
             return Visit(Memory(kept, self.memory.codec), Packet(reply))
         return Visit(*self.side.answer(self.id, kept, reply, self.memory, self.context))
 
 
-def _times_written(checked: Sequence[Tensor]) -> int:
+def times_written(checked: Sequence[Tensor]) -> int:
     """How often torch has written to the tensors."""
     return sum(leaf._version for leaf in checked)
 
@@ -114,7 +115,7 @@ def _covers(whole: Tensor, part: Tensor) -> bool:
     return begin <= first and first + part.nbytes <= begin + whole.nbytes
 
 
-def _with_own_storage(leaf: Any) -> Any:
+def with_own_storage(leaf: Any) -> Any:
     """A tensor with its own storage: a view would keep the whole block in memory."""
     if isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes() > leaf.numel() * leaf.element_size():
         return leaf.clone()

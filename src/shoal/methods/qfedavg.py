@@ -36,7 +36,7 @@ from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.threads import both
-from shoal.core.training import ComputeLoss, Course, Start, Training, check_training
+from shoal.core.training import ComputeLoss, Course, Start, Training, check_training, for_blocks
 from shoal.core.tree import elementwise, row, squared_norm
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
 from shoal.server.optimizer import ServerOptimizer
@@ -148,6 +148,7 @@ class QFedAvg(Training):
     def _draws(self, acc: QFedAvgAcc, client: int) -> int:
         return acc.mean.draws.get(client, 1)
 
+    @for_blocks
     def client_training(
         self, task: Task, memory: Memory, message: Any, data: Data, context: Context
     ) -> Course:

@@ -38,7 +38,7 @@ from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.threads import both
-from shoal.core.training import Course, Start, check_training
+from shoal.core.training import Course, Start, check_training, for_blocks
 from shoal.core.tree import zeros_like
 from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
 from shoal.server.optimizer import ServerOptimizer
@@ -144,6 +144,7 @@ class Scaffold(AveragingMethod):
         control: Control = zeros_like(task.init(key).params)
         return control
 
+    @for_blocks
     def client_training(
         self, task: Task, memory: Control, message: Any, data: Data, context: Context
     ) -> Course:

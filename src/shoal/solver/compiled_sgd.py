@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.control import Controls
 from shoal.core.data import Block
 from shoal.core.flat import Flat
 from shoal.core.key import Key, text_word
 from shoal.core.task import Task
 from shoal.core.term import Term
 from shoal.core.threads import other_threads
-from shoal.core.training import Start, TrainedBlock
+from shoal.core.trained import TrainedBlock
+from shoal.core.training import Start
 from shoal.core.tree import zeros_like
 from shoal.core.types import Weights
 from shoal.kernels.plan import ConvPlan, DensePlan, Plan, dense_part
@@ -139,7 +139,8 @@ def train(
         losses,
         job.sound,
         in_background(job, min(threads, clients)),
-        [Controls(*map(task.layout.tree, pair)) for pair in zip(own, own_change, strict=True)],
+        [task.layout.tree(row) for row in own],
+        task.layout.tree(own_change) if own else None,
     )
 
 

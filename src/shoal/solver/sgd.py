@@ -16,7 +16,8 @@ from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.training import Solver, Start, Trained, TrainedBlock
+from shoal.core.trained import Trained, TrainedBlock
+from shoal.core.training import Solver, Start
 from shoal.core.types import Context, Setting, Weights
 from shoal.kernels.formats import FormatName
 from shoal.kernels.training import NO_ROUNDING

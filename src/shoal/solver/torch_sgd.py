@@ -12,7 +12,7 @@ from shoal.core.data import Data
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.term import Step, Term
-from shoal.core.training import Trained
+from shoal.core.trained import Trained
 from shoal.core.tree import subtract, tree_map
 from shoal.core.types import Weights
 from shoal.solver.formats import StepRounding

@@ -1,0 +1,85 @@
+"""What a solver returns: the result of one client's training, or of a block of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.core.control import Control, Controls
+from shoal.core.tree import row, subtract
+from shoal.core.types import PerClient, Weights
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of one client's training.
+
+    The weights may live in the resident model until the next client trains; `update` reads them there.
+    """
+
+    held: Weights | None  # None: only the update was asked for
+    steps: int
+    loss: Tensor  # [] the mean over the steps, computed before each step and without terms
+    borrowed: bool = False
+    change: Weights | None = None  # the result of `update`, if it is already known
+    controls: Controls | None = None  # if they were asked for
+
+    @property
+    def weights(self) -> Weights:
+        """A copy of the trained weights that may be kept."""
+        assert self.held is not None, "a Start with only_update leaves no weights"
+        if not self.borrowed:
+            return self.held
+        own = partial(torch.clone, memory_format=torch.contiguous_format)
+        return Weights(*({name: own(value.detach()) for name, value in part.items()} for part in self.held))
+
+    def update(self, start: Weights) -> Weights:
+        """The trained weights minus the weights that training started from."""
+        if self.change is not None:
+            return self.change
+        assert self.held is not None
+        with torch.no_grad():
+            change: Weights = subtract(self.held, start)
+        return change
+
+
+class TrainedBlock(NamedTuple):
+    """The results of training a block of clients. A client's may be read after a `wait` for it."""
+
+    weights: Sequence[Weights]  # of each client, in storage of its own; none if only updates are wanted
+    change: Weights  # each tensor has a leading client axis
+    steps: np.ndarray  # [clients] int64
+    losses: Tensor  # [clients] float64
+    sound: np.ndarray  # [clients] bool: whether the solver has found no number too large for the gate
+    wait: Callable[[int | None], None] = lambda _: None  # returns once a client is trained; None: all are
+    controls: Sequence[Control] = ()  # of each client, in storage of its own; none if not asked for
+    control_change: Control | None = None  # each tensor has a leading client axis
+
+    def single(self, position: int) -> Trained:
+        """The result of the client at `position`."""
+        self.wait(position)
+        weights, change = self.weights[position] if self.weights else None, row(self.change, position)
+        loss, controls = self.losses[position].float(), None
+        if self.controls:
+            controls = Controls(self.controls[position], row(self.control_change, position))
+        return Trained(weights, int(self.steps[position]), loss, change=change, controls=controls)
+
+    def together(self) -> Trained:
+        """The results of all clients, without weights, for a course that serves a block."""
+        self.wait(None)
+        controls = None
+        if self.control_change is not None:
+            controls = Controls(PerClient(self.controls), self.control_change)
+        steps, losses = int(self.steps.sum()), self.losses.float()
+        return Trained(None, steps, losses, change=self.change, controls=controls)
+
+    def finished(self) -> TrainedBlock:
+        """The results of all clients."""
+        self.wait(None)
+        return self

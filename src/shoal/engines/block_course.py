@@ -1,0 +1,78 @@
+"""One course that does the work of all clients of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from shoal.core.client import ClientSide
+from shoal.core.data import Block
+from shoal.core.engine import Memory
+from shoal.core.key import ClientKeys
+from shoal.core.training import Course, Request, Start, Training
+from shoal.core.tree import elementwise, owners
+from shoal.core.types import Cohort, Context, PerClient, Reply, Tree, message_for
+from shoal.engines.block_client import times_written, with_own_storage
+
+
+class CourseEnd(NamedTuple):
+    """What has become of a block."""
+
+    memories: Sequence[Memory]  # the new one of each client, or the common one of clients without memories
+    reply: Reply  # all replies, stacked
+    checked: tuple[Tree, ...]  # fields of the payload whose numbers the solver has checked
+
+
+class BlockCourse(NamedTuple):
+    """The course of a method whose `client_training` serves blocks: see `core.training.for_blocks`."""
+
+    side: ClientSide
+    cohort: Cohort
+    block: Block
+    context: Context  # of all clients: without settings, and with the key of the exchange
+    threads: int
+
+    def run(self, message: Tree, memories: Sequence[Memory]) -> CourseEnd:
+        """From the clients' memories, or their common one, and the message to all of them."""
+        method = self.side.method.client_method
+        assert isinstance(method, Training)
+        held: Tree = PerClient([one.method for one in memories])
+        held = held if self.side.remembers else memories[0].method
+        block: Any = self.block
+        course: Course = method.client_training(self.side.task, held, message, block, self.context)
+        checked: list[Tree] = []
+        written = 0
+        try:
+            asked = next(course)
+            while True:
+                answer = self._answer(method, asked, checked)
+                written = times_written(owners(tuple(checked)))
+                asked = course.send(answer)
+        except StopIteration as end:
+            kept, reply = end.value
+        if times_written(owners(tuple(checked))) != written:  # by the method, so they must be looked at again
+            checked = []
+        fields = reply.payload if isinstance(reply.payload, tuple) else ()
+        known = tuple(field for field in fields if any(field is one for one in checked))
+        if not self.side.remembers:
+            return CourseEnd(memories, reply, known)
+        rows = kept.rows if isinstance(kept, PerClient) else [kept] * len(memories)
+        own = [elementwise(with_own_storage, one) for one in rows]
+        new = [Memory(one, old.codec) for one, old in zip(own, memories, strict=True)]
+        return CourseEnd(new, reply, known)
+
+    def _answer(self, method: Training, asked: Request, checked: list[Tree]) -> Any:
+        """What the solver returns for all clients; notes what it has checked."""
+        task, clients = self.side.task, range(len(self.cohort.ids))
+        alike = not any(isinstance(field, PerClient) for field in asked)
+        if not isinstance(asked, Start):
+            models = [message_for(asked, i).weights for i in clients]
+            return method.local.losses(task, models, self.block.samples(task.classes), self.threads)
+        starts = [asked] if alike else [message_for(asked, i) for i in clients]
+        settings = [self.cohort.setting(i) for i in clients] if self.cohort.settings else ()
+        keys, round = ClientKeys(self.context.key, self.cohort.ids, "noise"), self.context.round
+        done = method.local.train_block(task, starts, self.block, keys, round, self.threads, settings)
+        trained = done.together()
+        if done.sound.all():
+            checked += [trained.change, () if trained.controls is None else trained.controls.change]
+        return trained
