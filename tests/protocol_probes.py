@@ -19,6 +19,7 @@ from shoal.core.method import Gather, Method
 from shoal.core.selector import Selector
 from shoal.core.tree import subtract, tree_map
 from shoal.core.types import Cohort, ModelMessage, ModelUpdate, PerClient, Reply, Weights
+from shoal.methods.scaffold import Scaffold
 from shoal.solver.sgd import Sgd
 
 
@@ -359,3 +360,10 @@ class Quantizer(Codec):
 def _quantized(x, bits):
     least, step = x.min(), ((x.max() - x.min()) / (2**bits - 1)).clamp(min=1e-12)
     return Quantized(((x - least) / step).round().to(torch.uint8), least, step)
+
+
+class ScaffoldByClient(Scaffold):
+    """Overrides what clients do, with the same."""
+
+    def client_training(self, task, memory, message, data, context):
+        return (yield from super().client_training(task, memory, message, data, context))

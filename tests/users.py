@@ -27,6 +27,7 @@ from shoal.extend import (
     Weighting,
     Weights,
     add,
+    for_blocks,
     subtract,
     tree_map,
     zeros_like,
@@ -120,6 +121,28 @@ class WritesToItsUpdate(RandomlyWeighted):
         for value in update.params.values():
             value.add_(1e30)
         return memory, Reply(ModelUpdate(update), data.weight, {})
+
+
+@dataclass(frozen=True)
+class WritesToTheUpdateOfABlock(RandomlyWeighted):
+    """The same, for all clients of a block in one call."""
+
+    @for_blocks
+    def client_training(self, task, memory, message, data, context):
+        return (yield from WritesToItsUpdate.client_training(self, task, memory, message, data, context))
+
+
+@dataclass(frozen=True)
+class RemembersTheLoss(RandomlyWeighted):
+    """Keeps what a block's clients have in common, in place of what each of them should keep."""
+
+    def client_init(self, task, key):
+        return torch.zeros(())
+
+    @for_blocks
+    def client_training(self, task, memory, message, data, context):
+        trained = yield Start(message.model, only_update=True)
+        return trained.loss, Reply(ModelUpdate(trained.update(message.model)), data.weight, {})
 
 
 @dataclass(frozen=True)

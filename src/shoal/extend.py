@@ -20,7 +20,7 @@ from shoal.core.serialization import nbytes
 from shoal.core.task import Task
 from shoal.core.term import Step, Term
 from shoal.core.trained import Trained
-from shoal.core.training import ComputeLoss, Course, Solver, Start, Training
+from shoal.core.training import ComputeLoss, Course, Solver, Start, Training, for_blocks
 from shoal.core.tree import add, all_finite, leaves, subtract, tensors, tree_map, zeros_like
 from shoal.core.types import (
     Cohort,
@@ -99,6 +99,7 @@ __all__ = [
     "add",
     "all_finite",
     "altered",
+    "for_blocks",
     "in_unison",
     "leaves",
     "moved",

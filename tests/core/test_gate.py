@@ -115,8 +115,9 @@ def test_one_bad_reply_in_a_block_leaves_the_others():
 
 
 @pytest.mark.parametrize("mode", ["serial", "block"])
-def test_an_update_that_a_method_writes_to_is_looked_at_again(mode):
-    made = setup("users:WritesToItsUpdate", engine={"mode": mode})
+@pytest.mark.parametrize("method", ["WritesToItsUpdate", "WritesToTheUpdateOfABlock"])
+def test_an_update_that_a_method_writes_to_is_looked_at_again(method, mode):
+    made = setup(f"users:{method}", engine={"mode": mode})
     _, record = advance(made.federation, start(made.federation))
     assert {reason for _, reason in record.rejected} == {"its numbers are larger than 1.8e+19"}
     assert len(record.rejected) == len(record.cohort)

@@ -56,8 +56,10 @@ class BlockCourse(NamedTuple):
         known = tuple(field for field in fields if any(field is one for one in checked))
         if not self.side.remembers:
             return CourseEnd(memories, reply, known)
-        rows = kept.rows if isinstance(kept, PerClient) else [kept] * len(memories)
-        own = [elementwise(with_own_storage, one) for one in rows]
+        if not isinstance(kept, PerClient):
+            name, found = type(method).__name__, type(kept).__name__
+            raise TypeError(f"{name}.client_training serves blocks: its memory is a PerClient, not a {found}")
+        own = [elementwise(with_own_storage, one) for one in kept.rows]
         new = [Memory(one, old.codec) for one, old in zip(own, memories, strict=True)]
         return CourseEnd(new, reply, known)
 
