@@ -78,7 +78,8 @@ class Blocks:
         for first in range(0, len(all_positions), self._size):
             positions = list(all_positions[first : first + self._size])
             members, outgoing = cohort.take(positions), outbox.several(positions)
-            one = self._trained_as_one(work, members, outgoing, key) if self._as_one else None
+            alike = self._as_one and work.verb == "update"
+            one = self._trained_as_one(work, members, outgoing, key) if alike else None
             if one is not None:
                 yield one
             else:
@@ -96,7 +97,7 @@ class Blocks:
         method = side.method.client_method
         assert isinstance(method, Training)
         block = side.data.block(cohort.ids, method.batching, words)
-        if work.verb != "update" or not block.counts.all():
+        if not block.counts.all():
             return None
         memories = [self._memory(work, client) for client in cohort.ids] if side.remembers else [side.fresh]
         message, context = _merged(sent), Context(work.round, work.leg, {}, key)
