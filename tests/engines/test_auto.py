@@ -98,6 +98,23 @@ def test_long_exchanges_decide_after_one_turn_each_that_counts(clock):
     assert chooser.way is second
 
 
+def test_processes_that_come_up_to_speed_slowly_are_waited_for(clock):
+    """Processes that are forked from a large one copy memory in their first exchanges."""
+    first, second = Way(clock, 2.0), Way(clock, 3.6, 3.7, 2.9, 1.5)
+    chooser = of(first, second)
+    play(chooser, 6)
+    assert chooser.way is second
+    assert (first.visits, second.visits, first.closed) == (2, 4, 1)
+
+
+def test_not_for_ever(clock):
+    first, second = Way(clock, 2.0), Way(clock, 2.2)
+    chooser = of(first, second)
+    play(chooser, 9)
+    assert chooser.way is first
+    assert (first.visits, second.visits, second.closed) == (3, 6, 1)
+
+
 def test_a_first_turn_that_compiled_something_decides_nothing(clock):
     """It may take seconds, where all that follow take milliseconds."""
     first, second = Way(clock, 9.0, 0.03), Way(clock, 0.06)

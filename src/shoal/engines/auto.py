@@ -7,6 +7,7 @@ over before worker processes could be woken stays without a trial.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 
@@ -20,6 +21,7 @@ SETTLED = 16  # exchanges after which a way that was preferred to the first one 
 SHORT = 0.02  # seconds: for shorter exchanges nothing else is tried
 CLEARLY = 0.9  # of the first way's time: another one has to be as fast, or the first stays
 LONG = 0.5  # seconds of an exchange of which one turn is enough, after the one that warms up
+PATIENT = 5  # such turns that another way has to be fast enough: new processes copy memory in the first ones
 
 _Time = tuple[float, float]  # of an exchange: seconds, and seconds a sample
 _Trial = Generator[int, _Time, int]
@@ -74,7 +76,7 @@ class Auto:
         if first is None:
             return 0
         for other in range(1, len(self._ways)):
-            second, _ = yield from self._turns(other)
+            second, _ = yield from self._turns(other, CLEARLY * first)
             assert second is not None
             if second >= CLEARLY * first:
                 continue
@@ -88,18 +90,21 @@ class Auto:
                 return other
         return 0
 
-    def _turns(self, way: int) -> Generator[int, _Time, tuple[float | None, float]]:
-        """The least seconds a sample, None if too short for a trial; and those of the longest exchange."""
-        times, longest = [], 0.0
-        for turn in range(TURNS + 1):
+    def _turns(self, way: int, enough: float = math.inf) -> Generator[int, _Time, tuple[float | None, float]]:
+        """The least seconds a sample, None if too short for a trial; and those of the longest exchange.
+
+        Long exchanges end as soon as one is fast enough.
+        """
+        yield way  # it only warms up, and may have compiled or loaded something
+        times: list[float] = []
+        longest = 0.0
+        while len(times) < PATIENT:
             seconds, each = yield way
-            if turn == 0:  # it only warms up, and may have compiled or loaded something
-                continue
             longest = max(longest, seconds)
             times.append(each)
             if way == 0 and seconds < SHORT:
                 return None, longest
-            if seconds > LONG:
+            if each < enough if seconds > LONG else len(times) >= TURNS:
                 break
         return min(times), longest
 
