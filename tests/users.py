@@ -146,6 +146,24 @@ class RemembersTheLoss(RandomlyWeighted):
 
 
 @dataclass(frozen=True)
+class AsksForItsOwn(RandomlyWeighted):
+    """Serves blocks, but asks for what each client has of its own."""
+
+    what: str = "key"
+
+    @for_blocks
+    def client_training(self, task, memory, message, data, context):
+        if self.what == "key":
+            context.key.fold("mine")
+        elif self.what == "setting":
+            context.setting.get("rank")
+        elif self.what == "data":
+            data.count  # noqa: B018
+        trained = yield Start(message.model, only_update=self.what != "weights")
+        return memory, Reply(ModelUpdate(trained.update(message.model)), data.weight, {})
+
+
+@dataclass(frozen=True)
 class CountsItsReplies(AveragingMethod):
     """Averages as FedAvg does, and counts replies in `fold` alone."""
 

@@ -58,3 +58,19 @@ def test_memories_are_one_for_each_client():
     assert isinstance(made.federation.engine._auto.way, Blocks)
     with pytest.raises(StageError, match=r"RemembersTheLoss\.client_training serves blocks: .* not a Tensor"):
         after(made, 1)
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("key", "cannot ask for fold of its key"),
+        ("setting", "cannot ask for get of its setting"),
+        ("data", "cannot ask for count of its data"),
+        ("weights", "can ask for losses, and for updates"),
+    ],
+)
+def test_what_each_client_has_of_its_own_cannot_be_asked_for(what, reason):
+    """Else a block would get other numbers than one client after another."""
+    made = setup({"name": "users:AsksForItsOwn", "what": what}, engine={"mode": "block"})
+    with pytest.raises(StageError, match=reason):
+        after(made, 1)

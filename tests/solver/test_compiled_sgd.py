@@ -22,6 +22,13 @@ LINEAR = {"dataset": "toy:blobs", "model": "linear"}
 IMAGES = {"dataset": "toy:stripes", "model": "toy:small_cnn"}
 
 
+def block_trained(solver, *args):
+    """The results of a block, once all of its clients are trained."""
+    done = solver.train_block(*args)
+    done.wait(None)
+    return done
+
+
 def features(task, g_a=0.7, g_b=0.4):
     return Generated(new_generator(3, 4, 8, task.width, KEY), LEARNED, g_a, g_b, draws=5, noise=3)
 
@@ -81,9 +88,7 @@ def test_what_a_shift_is_less_is_subtracted_and_unwanted_weights_are_left_out(ta
     two = [Start(weights, (), shift, less, only_update=True), Start(weights, (), shift, only_update=True)]
     whole = [Start(weights, (), two[0].whole_shift), Start(weights, (), shift)]
     block, keys = Block.of(data), [KEY.fold("noise", i) for i in (1, 2)]
-    found, expected = (
-        solver.train_block(task, starts, block, keys, 0, 1).finished() for starts in (two, whole)
-    )
+    found, expected = (block_trained(solver, task, starts, block, keys, 0, 1) for starts in (two, whole))
     assert not found.weights
     assert len(expected.weights) == 2
     assert all(torch.equal(found.change.params[n], expected.change.params[n]) for n in weights.params)
@@ -100,7 +105,7 @@ def test_control_variates_follow_from_the_update(momentum, task):
     data = [made.side.data.train(i, solver.batching, KEY.fold(i), full=False) for i in (1, 2)]
     starts = [Start(weights, (), common, own, only_update=True, pace=0.5, controls=True) for own in before]
     keys = [KEY.fold("noise", i) for i in (1, 2)]
-    trained = solver.train_block(task, starts, Block.of(data), keys, 0, 2).finished()
+    trained = block_trained(solver, task, starts, Block.of(data), keys, 0, 2)
     assert trained.sound.all()
     for i in (0, 1):
         found = trained.single(i)
@@ -137,7 +142,7 @@ def test_a_client_can_be_had_before_the_others_are_trained(threads):
     task, solver = made.federation.task, Sgd(lr=0.1, batch=7)
     data = [made.side.data.train(i, solver.batching, KEY.fold(i), full=False) for i in range(4)]
     starts, keys = [Start(task.init(KEY))], [KEY.fold(i) for i in range(4)]
-    expected = solver.train_block(task, starts, Block.of(data), keys, 0, 1).finished()
+    expected = block_trained(solver, task, starts, Block.of(data), keys, 0, 1)
     for order in ([0, 1, 2, 3], [3, 1]):
         trained = solver.train_block(task, starts, Block.of(data), keys, 0, threads)
         for i in order:
@@ -203,7 +208,7 @@ def test_clients_of_a_block_are_pulled_towards_centres_of_their_own():
     ]
     data = [made.side.data.train(i, solver.batching, KEY.fold(i), full=False) for i in (1, 2)]
     starts, keys = [Start(start, some) for some in terms], [KEY.fold("noise", i) for i in (1, 2)]
-    together = solver.train_block(task, starts, Block.of(data), keys, 0, 2).finished()
+    together = block_trained(solver, task, starts, Block.of(data), keys, 0, 2)
     for i in (0, 1):
         alone = solver.train_block(task, starts[i : i + 1], Block.of(data[i : i + 1]), keys[i : i + 1], 0, 1)
         found, expected = together.single(i).weights.params, alone.single(0).weights.params

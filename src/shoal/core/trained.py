@@ -78,8 +78,3 @@ class TrainedBlock(NamedTuple):
             controls = Controls(PerClient(self.controls), self.control_change)
         steps, losses = int(self.steps.sum()), self.losses.float()
         return Trained(None, steps, losses, change=self.change, controls=controls)
-
-    def finished(self) -> TrainedBlock:
-        """The results of all clients."""
-        self.wait(None)
-        return self

@@ -9,7 +9,7 @@ from shoal.core.client import ClientSide
 from shoal.core.data import Block
 from shoal.core.engine import Memory
 from shoal.core.key import ClientKeys
-from shoal.core.training import Course, Request, Start, Training
+from shoal.core.training import ComputeLoss, Course, Request, Start, Training
 from shoal.core.tree import elementwise, owners
 from shoal.core.types import Cohort, Context, PerClient, Reply, Tree, message_for
 from shoal.engines.block_client import times_written, with_own_storage
@@ -23,13 +23,24 @@ class CourseEnd(NamedTuple):
     checked: tuple[Tree, ...]  # fields of the payload whose numbers the solver has checked
 
 
+class _OfOne:
+    """What each client has of its own, so that a course which serves all of them cannot ask for it."""
+
+    def __init__(self, what: str, **known: Any) -> None:
+        self._what = what
+        vars(self).update(known)
+
+    def __getattr__(self, name: str) -> Any:
+        raise TypeError(f"a client_training that serves blocks cannot ask for {name} of its {self._what}")
+
+
 class BlockCourse(NamedTuple):
     """The course of a method whose `client_training` serves blocks: see `core.training.for_blocks`."""
 
     side: ClientSide
     cohort: Cohort
     block: Block
-    context: Context  # of all clients: without settings, and with the key of the exchange
+    context: Context  # of the exchange
     threads: int
 
     def run(self, message: Tree, memories: Sequence[Memory]) -> CourseEnd:
@@ -38,8 +49,11 @@ class BlockCourse(NamedTuple):
         assert isinstance(method, Training)
         held: Tree = PerClient([one.method for one in memories])
         held = held if self.side.remembers else memories[0].method
-        block: Any = self.block
-        course: Course = method.client_training(self.side.task, held, message, block, self.context)
+        data: Any = _OfOne("data", weight=self.block.weight)
+        setting: Any = _OfOne("setting")
+        key: Any = _OfOne("key")
+        context = self.context._replace(setting=setting, key=key)
+        course: Course = method.client_training(self.side.task, held, message, data, context)
         checked: list[Tree] = []
         written = 0
         try:
@@ -66,10 +80,16 @@ class BlockCourse(NamedTuple):
     def _answer(self, method: Training, asked: Request, checked: list[Tree]) -> Any:
         """What the solver returns for all clients; notes what it has checked."""
         task, clients = self.side.task, range(len(self.cohort.ids))
-        alike = not any(isinstance(field, PerClient) for field in asked)
-        if not isinstance(asked, Start):
+        if isinstance(asked, ComputeLoss):
             models = [message_for(asked, i).weights for i in clients]
             return method.local.losses(task, models, self.block.samples(task.classes), self.threads)
+        if not isinstance(asked, Start) or not self._usual(method, asked):
+            name = type(method).__name__
+            raise TypeError(
+                f"{name}.client_training serves blocks: it can ask for losses, and for updates of the task's "
+                "model by its own samples, with terms that the kernels know"
+            )
+        alike = not any(isinstance(field, PerClient) for field in asked)
         starts = [asked] if alike else [message_for(asked, i) for i in clients]
         settings = [self.cohort.setting(i) for i in clients] if self.cohort.settings else ()
         keys, round = ClientKeys(self.context.key, self.cohort.ids, "noise"), self.context.round
@@ -78,3 +98,8 @@ class BlockCourse(NamedTuple):
         if done.sound.all():
             checked += [trained.change, () if trained.controls is None else trained.controls.change]
         return trained
+
+    def _usual(self, method: Training, asked: Start) -> bool:
+        """Whether the block is all that such a training needs."""
+        own = asked.task is None and asked.data is None and asked.only_update
+        return own and method.local.fits(self.side.task, message_for(asked, 0).terms)
