@@ -146,6 +146,17 @@ class RemembersTheLoss(RandomlyWeighted):
 
 
 @dataclass(frozen=True)
+class SaysMoreAndMore(RandomlyWeighted):
+    """Serves blocks, with one more number in the replies of every round."""
+
+    @for_blocks
+    def client_training(self, task, memory, message, data, context):
+        trained = yield Start(message.model, only_update=True)
+        metrics = {f"loss{i}": trained.loss for i in range(context.round + 1)}
+        return memory, Reply(ModelUpdate(trained.update(message.model)), data.weight, metrics)
+
+
+@dataclass(frozen=True)
 class AsksForItsOwn(RandomlyWeighted):
     """Serves blocks, but asks for what each client has of its own."""
 

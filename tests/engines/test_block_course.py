@@ -7,6 +7,7 @@ from toy import after, same, setup
 from shoal.core.errors import StageError
 from shoal.core.training import serves_blocks
 from shoal.engines.block import Blocks
+from shoal.loop import advance, start
 from shoal.methods.fedbn import FedBN
 from shoal.methods.qfedavg import QFedAvg
 from shoal.methods.scaffold import Scaffold
@@ -74,3 +75,15 @@ def test_what_each_client_has_of_its_own_cannot_be_asked_for(what, reason):
     made = setup({"name": "users:AsksForItsOwn", "what": what}, engine={"mode": "block"})
     with pytest.raises(StageError, match=reason):
         after(made, 1)
+
+
+def test_bytes_are_those_of_each_rounds_replies():
+    sent = {}
+    for mode in ("serial", "block"):
+        made = setup("users:SaysMoreAndMore", engine={"mode": mode})
+        progress, sent[mode] = start(made.federation), []
+        for _ in range(3):
+            progress, record = advance(made.federation, progress)
+            sent[mode].append(record.bytes_up)
+    assert sent["block"] == sent["serial"]
+    assert len(set(sent["serial"])) == 3

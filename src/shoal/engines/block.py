@@ -58,7 +58,8 @@ class Blocks:
             and side.privacy is None
             and not side.forgiving  # if errors are forgiven, they must be traced to one client
         )
-        self._length = 0  # of the packet of such a reply, which is the same for all; 0: not known yet
+        self._own_replies = overridden(side.method.client_method, Training, "client_training")
+        self._length = 0  # of a usual reply's packet, which depends only on the model; 0: not known yet
         # replies are stacked where nothing stands between them and a method that folds them together
         self._stacks = (
             folds_blocks(side.method)
@@ -106,8 +107,8 @@ class Blocks:
         if side.remembers:
             for client, memory in zip(cohort.ids, ended.memories, strict=True):
                 self._store.write(client, work.accepted.get(client), work.version, memory)
-        if not self._length:
-            self._length = Packet(row(ended.reply, 0)).nbytes
+        if self._own_replies or not self._length:
+            self._length = Packet(row(ended.reply, 0)).nbytes  # in a block all have one form
         down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
         return Delivery(
             cohort.ids, work.version, message, ended.reply, "", down, up, stacked=True, checked=ended.checked
