@@ -58,7 +58,9 @@ class Blocks:
             and side.privacy is None
             and not side.forgiving  # if errors are forgiven, they must be traced to one client
         )
-        self._own_replies = overridden(side.method.client_method, Training, "client_training")
+        self._own_replies = self._as_one and overridden(
+            side.method.client_method, Training, "client_training"
+        )
         self._length = 0  # of a usual reply's packet, which depends only on the model; 0: not known yet
         # replies are stacked where nothing stands between them and a method that folds them together
         self._stacks = (
