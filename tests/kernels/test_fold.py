@@ -172,3 +172,25 @@ def test_a_fresh_sum_does_not_count_what_was_there():
     acc = np.full(9000, np.nan)
     fold.weighted_sum(acc, rows, weights, 0, 9000, fresh=True)
     assert (acc == 7).all()
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("params", [1, 7, 4097])
+@pytest.mark.parametrize("n", [0, 1, 4, 7])
+def test_changes_of_control_variates_are_rounded_like_those_that_are_written_down(n, params, fresh):
+    acc, rows, weights = problem(n, params)
+    paces, (_, common, _) = weights.astype(np.float32), problem(1, params, seed=1)
+    expected = one_by_one(0 * acc if fresh else acc, -(rows * paces[:, None]) - common[0], np.ones(n))
+    fold.control_sum(acc, rows, paces, common[0], fresh=fresh)
+    assert np.array_equal(acc, expected)
+
+
+@pytest.mark.parametrize(("rows", "paces", "common"), [((3, 10), 2, 10), ((3, 9), 3, 10), ((3, 10), 3, 9)])
+def test_control_variates_of_another_length_have_no_sum(rows, paces, common):
+    with pytest.raises(ValueError, match="do not fit"):
+        fold.control_sum(
+            np.zeros(10),
+            np.zeros(rows, np.float32),
+            np.zeros(paces, np.float32),
+            np.zeros(common, np.float32),
+        )

@@ -18,16 +18,6 @@ def test_the_square_of_a_step_and_its_product_with_the_one_before(size):
     assert inner == pytest.approx(((new - now) * (now - before)).sum())
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 1001])
-def test_a_control_variate_and_its_change(size):
-    update, common, before = models(size)
-    own, change = np.empty(size, np.float32), np.empty(size, np.float32)
-    vector_math.control(own, change, update, common, before, 0.3)
-    expected = update / np.float32(-0.3) - common
-    assert np.array_equal(change, expected)
-    assert np.array_equal(own, before + expected)
-
-
 def test_how_many_numbers_have_moved():
     before, after, _ = models(1001)
     after[:10] = before[:10]

@@ -115,6 +115,20 @@ def test_control_variates_follow_from_the_update(momentum, task):
             assert all(torch.equal(one[name], other[name]) for name in update)
 
 
+@pytest.mark.parametrize("alike", [True, False], ids=["one common", "a common each"])
+def test_no_client_is_sound_whose_control_variate_changes_by_what_cannot_be_squared(alike):
+    made = setup()
+    task, solver = made.federation.task, Sgd(lr=0.1, batch=7)
+    weights = task.init(KEY.fold("start"))
+    large = [{name: torch.full_like(value, 1e19) for name, value in weights.params.items()} for _ in "123"]
+    common = large[:1] * 3 if alike else large  # the shift is 0: clients train as if there were none
+    data = [made.side.data.train(i, solver.batching, KEY.fold(i), full=False) for i in range(3)]
+    starts = [Start(weights, (), one, large[0], only_update=True, controls=True) for one in common]
+    trained = block_trained(solver, task, starts, Block.of(data), [KEY.fold(i) for i in range(3)], 0, 2)
+    assert all(value.abs().max() < 10 for value in trained.change.params.values())
+    assert not trained.sound.any()
+
+
 DROPPING = [{**IMAGES, "dropout": True}, {"dataset": "toy:blobs", "model": "toy:dropping"}]
 
 

@@ -10,8 +10,9 @@ Departures: none. The sums are taken tensor by tensor over the clients that sent
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, offset
+from shoal.core.control import ControlChanges
 from shoal.core.flat import Flat, in_one_vector, vectors
 from shoal.core.task import Task
 from shoal.core.tree import elementwise, row
@@ -104,9 +106,11 @@ class WeightedSum(NamedTuple):
                 add_weighted_offset(sums[name], origin[name], sent[name], value, weights)
         return self._replace(sums=sums, totals=self._weighed(update, (weight,)))
 
-    def add_rows(self, rows: Mapping[str, Tensor], weights: Tensor) -> WeightedSum:
+    def add_rows(self, rows: Mapping[str, Tensor] | PerClient, weights: Tensor) -> WeightedSum:
         """With the summands of several clients: the same bits as one after another."""
         self._add_waiting()
+        if isinstance(rows, PerClient):
+            return self._add_computed(rows.rows, weights.tolist())
         fresh = not self.sums and type(rows) is Flat
         sums = elementwise(_space, row(rows, 0)) if fresh else self._room(row(rows, 0))
         whole = vectors(sums, rows)
@@ -116,6 +120,14 @@ class WeightedSum(NamedTuple):
             for name, value in rows.items():
                 add_weighted(sums[name], value, weights.numpy())
         return self._replace(sums=sums, totals=self._weighed(rows, weights.tolist()))
+
+    def _add_computed(self, rows: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> WeightedSum:
+        if not isinstance(rows, ControlChanges) or set(weights) != {1.0}:
+            return reduce(lambda total, one: total.add(*one), zip(rows, weights, strict=True), self)
+        fresh, layout = not self.sums, rows.layout
+        sums = layout.tree(torch.empty(sum(layout.sizes), dtype=torch.float64)) if fresh else self.sums
+        rows.add_to(in_one_vector(sums).vector, fresh=fresh)
+        return self._replace(sums=sums, totals=self._weighed(layout.keys, weights))
 
     def mean(self) -> Mapping[str, Tensor]:
         """`sum_i a_i x_i / sum_i a_i`, in float64, of the tensors that any summand had."""
@@ -144,7 +156,7 @@ class WeightedSum(NamedTuple):
         new = {name: _zeros(value) for name, value in parts.items() if name not in self.sums}
         return {**self.sums, **new} if new else self.sums
 
-    def _weighed(self, parts: Mapping[str, Any], weights: Any) -> dict[str, float]:
+    def _weighed(self, parts: Iterable[str], weights: Any) -> dict[str, float]:
         before = {self.totals.get(name, 0.0) for name in parts}
         if len(before) == 1:  # as it is where all clients send all tensors
             return {**self.totals, **dict.fromkeys(parts, sum(weights, before.pop()))}

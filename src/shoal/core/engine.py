@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
 
-from torch import Tensor
-
 from shoal.core.devices import Spent
 from shoal.core.errors import DeclinedError, SpecError, StageError
 from shoal.core.key import Key
 from shoal.core.population import Population
-from shoal.core.tree import elementwise, row
+from shoal.core.tree import row, rows_between
 from shoal.core.types import Cohort, Metrics, Reply, Report, State, Tree, Version, message_for, message_part
 
 # `train` is an update up to the honest reply: the part that colluding attackers do independently
@@ -69,9 +67,7 @@ class Delivery(NamedTuple):
         return self._replace(
             clients=self.clients[first:last],
             sent=message_part(self.sent, range(first, last)),
-            reply=elementwise(
-                lambda leaf: leaf[first:last] if isinstance(leaf, Tensor) else leaf, self.reply
-            ),
+            reply=rows_between(self.reply, first, last),
             bytes_down=self.bytes_down // count * (last - first),
             bytes_up=self.bytes_up // count * (last - first),
             spent=self.spent[first:last],

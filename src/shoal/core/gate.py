@@ -20,7 +20,7 @@ from shoal.core.method import Method, overridden
 from shoal.core.serialization import nbytes
 from shoal.core.task import Task
 from shoal.core.tree import leaves
-from shoal.core.types import Reply, Tree, Version, message_for
+from shoal.core.types import PerClient, Reply, Tree, Version, message_for
 from shoal.kernels.fold import all_within
 
 LARGEST_FIELD = 2**28  # bytes of a field without a template
@@ -131,17 +131,21 @@ def contents(
         return "it does not say how many samples it is based on"
     if not names:
         return unknown(payload)
+    wanted = {**({"update": sent.model} if "model" in getattr(sent, "_fields", ()) else {}), **expected}
     for name, value in zip(names, payload, strict=True):
         look = not any(value is known for known in checked)
-        if name in expected:
-            reason = mismatch(value, expected[name], name, clients, look)
-        elif name == "update" and "model" in getattr(sent, "_fields", ()):
-            reason = mismatch(value, sent.model, name, clients, look)
-        else:
-            reason = unknown(value)
+        if not isinstance(value, PerClient):
+            reason = _against(wanted, name, value, clients, look)
+        else:  # rows that are computed on access; those that are known are the solver's own
+            reasons = (_against(wanted, name, row) for row in value.rows)
+            reason = next(filter(None, reasons), "") if look else ""
         if reason:
             return reason
     return ""
+
+
+def _against(wanted: Mapping[str, Tree], name: str, value: Tree, clients: int = 0, look: bool = True) -> str:
+    return mismatch(value, wanted[name], name, clients, look) if name in wanted else unknown(value)
 
 
 def envelope(reply: Any, samples: int) -> str:

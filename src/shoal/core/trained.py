@@ -59,7 +59,7 @@ class TrainedBlock(NamedTuple):
     sound: np.ndarray  # [clients] bool: whether the solver has found no number too large for the gate
     wait: Callable[[int | None], None] = lambda _: None  # returns once a client is trained; None: all are
     controls: Sequence[Control] = ()  # of each client, in storage of its own; none if not asked for
-    control_change: Control | None = None  # each tensor has a leading client axis
+    control_changes: Sequence[Control] = ()  # of each client, computed on access
 
     def single(self, position: int) -> Trained:
         """The result of the client at `position`."""
@@ -67,14 +67,14 @@ class TrainedBlock(NamedTuple):
         weights, change = self.weights[position] if self.weights else None, row(self.change, position)
         loss, controls = self.losses[position].float(), None
         if self.controls:
-            controls = Controls(self.controls[position], row(self.control_change, position))
+            controls = Controls(self.controls[position], self.control_changes[position])
         return Trained(weights, int(self.steps[position]), loss, change=change, controls=controls)
 
     def together(self) -> Trained:
         """The results of all clients, without weights, for a course that serves a block."""
         self.wait(None)
         controls = None
-        if self.control_change is not None:
-            controls = Controls(PerClient(self.controls), self.control_change)
+        if self.controls:
+            controls = Controls(PerClient(self.controls), PerClient(self.control_changes))
         steps, losses = int(self.steps.sum()), self.losses.float()
         return Trained(None, steps, losses, change=self.change, controls=controls)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.flat import NAMED, Flat, vectors
-from shoal.core.types import Tree
+from shoal.core.types import PerClient, Tree
 from shoal.kernels.fold import sum_of_squares
 
 
@@ -61,17 +61,28 @@ def elementwise(function: Callable[..., Any], first: Tree, *others: Tree) -> Tre
 
 def row(tree: Tree, position: int) -> Tree:
     """One client's part of a tree whose tensors have a leading client axis."""
+    return _at(tree, position)
+
+
+def rows_between(tree: Tree, first: int, last: int) -> Tree:
+    """The part of the clients `first` to `last` (exclusive) of such a tree."""
+    return _at(tree, slice(first, last))
+
+
+def _at(tree: Tree, place: int | slice) -> Tree:
     kind = type(tree)
     if kind is Tensor:
-        return tree[position]
+        return tree[place]
     if kind is Flat:
-        return tree.layout.tree(tree.vector[position])
+        return tree.layout.tree(tree.vector[place])
+    if kind is PerClient:
+        return tree.rows[place] if isinstance(place, int) else tree.some(range(place.start, place.stop))
     if isinstance(tree, dict):
-        return {name: row(value, position) for name, value in tree.items()}
+        return {name: _at(value, place) for name, value in tree.items()}
     if isinstance(tree, tuple | list):
-        parts = [row(value, position) for value in tree]
+        parts = [_at(value, place) for value in tree]
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
-    return tree[position] if isinstance(tree, Tensor) else tree
+    return tree[place] if isinstance(tree, Tensor) else tree
 
 
 def stack(rows: Sequence[Tree]) -> Tree:

@@ -62,9 +62,13 @@ class Cohort(NamedTuple):
 
 
 class PerClient(NamedTuple):
-    """A message field that differs between clients: one row per member of the cohort, computed on access."""
+    """A field that differs between clients: one row per member of the cohort, computed on access."""
 
     rows: Sequence[Tree]
+
+    def some(self, positions: Sequence[int]) -> PerClient:
+        """The rows at these positions."""
+        return PerClient(_Some(self.rows, positions))
 
 
 class Moment(NamedTuple):
@@ -134,8 +138,5 @@ def message_part(message: Tree, positions: Sequence[int]) -> Tree:
     """The message for the members of the cohort at these positions."""
     if not any(isinstance(field, PerClient) for field in message):
         return message
-    fields = (
-        PerClient(_Some(field.rows, positions)) if isinstance(field, PerClient) else field
-        for field in message
-    )
+    fields = (field.some(positions) if isinstance(field, PerClient) else field for field in message)
     return type(message)(*fields)

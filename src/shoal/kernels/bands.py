@@ -38,15 +38,19 @@ def _dot_band(rows: int) -> Callable[..., None]:
 
 
 def _outer_band(rows: int) -> Callable[..., None]:
-    tile = make_outer(rows)
+    tile, shifted = make_outer(rows), make_outer(rows, shifted=True)
 
     @bare
     def outers(
         y: np.ndarray, yo: Index, columns: Index, wide: Index,
         a: np.ndarray, ao: Index, ar: Index, ak: Index,
         x: np.ndarray, xo: Index,
-        n: Index, scale: Real,
+        n: Index, scale: Real, shift: np.ndarray,
     ) -> None:  # fmt: skip
+        if shift.size:
+            for i in range(0, columns, LANES):
+                shifted(y, yo + i, wide, a, ao, ar, ak, x, xo + i, wide, n, scale, columns, shift)
+            return
         for i in range(0, columns, LANES):
             tile(y, yo + i, wide, a, ao, ar, ak, x, xo + i, wide, n, scale, columns)
 
@@ -54,7 +58,7 @@ def _outer_band(rows: int) -> Callable[..., None]:
 
 
 _dots_tall, _dots_one = _dot_band(TALL), _dot_band(1)
-_outers_tall, _outers_two, outers_one = _outer_band(TALLER), _outer_band(2), _outer_band(1)
+_outers_tall, _outers_two, _outers_one = _outer_band(TALLER), _outer_band(2), _outer_band(1)
 
 
 @bare
@@ -83,17 +87,21 @@ def accumulate(
     y: np.ndarray, yo: Index, rows: Index, columns: Index, wide: Index,
     a: np.ndarray, ao: Index, ar: Index, ak: Index,
     x: np.ndarray, xo: Index,
-    n: Index, scale: Real,
+    n: Index, scale: Real, shift: np.ndarray,
 ) -> None:  # fmt: skip
-    """y[r, i] += scale * sum_{k < n} a[r, k] * x[k, i] for i < columns, in rows of `wide` numbers."""
+    """y[r, i] += scale * (s[r, i] + sum_{k < n} a[r, k] * x[k, i]) for i < columns, in rows of `wide`.
+
+    The shift s lies as y does; it counts as 0 if it is empty.
+    """
     apart()
     for k in range(0, n, CHUNK):
         at, xk, count, r = ao + k * ak, xo + k * wide, min(CHUNK, n - k), 0
+        more = shift if k == 0 else shift[:0]
         while r + TALLER <= rows:
-            _outers_tall(y, yo + r * wide, columns, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
+            _outers_tall(y, yo + r * wide, columns, wide, a, at + r * ar, ar, ak, x, xk, count, scale, more)
             r += TALLER
         while r + 2 <= rows:
-            _outers_two(y, yo + r * wide, columns, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
+            _outers_two(y, yo + r * wide, columns, wide, a, at + r * ar, ar, ak, x, xk, count, scale, more)
             r += 2
         if r < rows:
-            outers_one(y, yo + r * wide, columns, wide, a, at + r * ar, ar, ak, x, xk, count, scale)
+            _outers_one(y, yo + r * wide, columns, wide, a, at + r * ar, ar, ak, x, xk, count, scale, more)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.jit import Flag, Index, apart, bare, inner
-from shoal.kernels.layout import ROUNDED, clear, leave, zeros
+from shoal.kernels.layout import ROUNDED, Destination, clear, leave, zeros
 from shoal.kernels.plan import ConvLayer, ConvPlan
 
 RUN = 16  # runs of parameters are padded to multiples of this
@@ -23,6 +23,7 @@ _CACHED = 12000  # numbers of the input of which those that one tile needs are i
 FEW = 6  # output channels of a first layer whose vectors lie along a line: with more, channels fill them
 ALONG = 8  # positions of such a vector, or half of them
 GROUP = 48  # output positions that are computed before they are pooled: whole windows, and whole tiles
+_ZERO = np.float32(0)
 
 
 class ConvShape(NamedTuple):
@@ -180,7 +181,7 @@ class ConvWork(NamedTuple):
     seen: np.ndarray  # the sum over positions of each output channel
     noise: np.ndarray  # for one sample and layer
     lists: Lists
-    flat: np.ndarray  # [3, ROUNDED] parameters, gradients and momentum in the order of the model
+    flat: np.ndarray  # [4, ROUNDED] parameters, gradients, momentum and shift in the order of the model
 
 
 @inner
@@ -219,7 +220,7 @@ def make_conv_work(
             np.zeros(entries, np.int64), zeros(entries), np.zeros(several, np.int64),
             np.zeros(several, np.int64), np.zeros(several, np.int64),
         ),
-        np.zeros((3, ROUNDED), np.float32),
+        np.zeros((4, ROUNDED), np.float32),
     )  # fmt: skip
 
 
@@ -233,15 +234,33 @@ def pack_conv(order: np.ndarray, flat: np.ndarray, params: np.ndarray) -> None:
 
 
 @bare
-def unpack_conv(
-    order: np.ndarray, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray
-) -> Flag:
-    """The inverse of `pack_conv`; otherwise as `unpack`."""
+def pack_conv_difference(order: np.ndarray, flat: np.ndarray, less: np.ndarray, params: np.ndarray) -> Flag:
+    """Copy flat - less into the padded layout, the padding of which is 0: see `pack_difference`."""
     apart()
-    count = order.size
-    for i in range(count):
-        change[i] = params[order[i]]
-    return leave(change[:count], origin[:count], flat[:count], change[:count])
+    found: Flag = False
+    for i in range(order.size):
+        value = flat[i] - less[i] if less.size else flat[i]
+        params[order[i]] = value
+        found |= value != _ZERO
+    return found
+
+
+@bare
+def unpack_conv(
+    order: np.ndarray, params: np.ndarray, shift: np.ndarray, origin: np.ndarray, to: Destination,
+    space: np.ndarray,
+) -> Flag:  # fmt: skip
+    """The inverse of `pack_conv`; otherwise as `unpack`. `space` is `ConvWork.flat`."""
+    apart()
+    sound: Flag = True
+    for first in range(0, order.size, ROUNDED):
+        last = min(first + ROUNDED, order.size)
+        row, more = space[0], space[3]
+        for i in range(last - first):
+            row[i] = params[order[first + i]]
+            more[i] = shift[order[first + i]] if shift.size else _ZERO
+        sound &= leave(row, more, np.int64(0), origin, first, last - first, to)
+    return sound
 
 
 @bare

@@ -31,7 +31,7 @@ def _outputs(
     batch: Index = min(_AT_ONCE, np.int64(rows.size))
     conv = ConvNet(numbers, places, homes, order)
     net, off, none = make_net(sizes, batch), np.bool_(False), np.uint64(0)
-    work = make_work(net, batch, off, off, np.int64(0))
+    work = make_work(net, batch, off, off, off, np.int64(0))
     held = make_conv_work(conv, batch, off, off, off, sizes.max())
     pack_conv(order, params, held.params)
     lay_kernels(conv, held.params, held.kernels)

@@ -21,11 +21,24 @@ from shoal.kernels.conv_layout import (
     lay_kernels,
     make_conv_work,
     pack_conv,
+    pack_conv_difference,
     tables,
     unpack_conv,
 )
 from shoal.kernels.jit import Flag, Index, apart, bare, given, kernel, merged
-from shoal.kernels.layout import ROUNDED, Net, Workspace, make_net, make_work, pack, unpack
+from shoal.kernels.layout import (
+    ROUNDED,
+    Destination,
+    Net,
+    Workspace,
+    make_net,
+    make_work,
+    pack,
+    pack_difference,
+    part_of,
+    subtract,
+    unpack,
+)
 from shoal.kernels.passes import StepRule, backward, descend, one_row
 from shoal.kernels.plan import ConvPlan
 from shoal.kernels.training_loop import CLIENTS, Clients, make_loop, make_spare
@@ -56,6 +69,14 @@ def _begin(body: ConvBody, net: Net, work: Workspace, client: Index, origin: np.
 
 
 @merged
+def _lay(body: ConvBody, net: Net, work: Workspace, shift: np.ndarray, less: np.ndarray) -> Flag:
+    own, fused = body.net.order.size, work.mix.size
+    found = pack_conv_difference(body.net.order, shift[fused:], less[fused:], body.work.shift)
+    found |= pack_difference(net, shift[fused + own :], less[fused + own :], work.shift)
+    return found | subtract(work.mix_shift, shift[:fused], less[:fused])
+
+
+@merged
 def _dropping(body: ConvBody, step: Index) -> Dropping:
     first, second = step_key(body.own, max(step, 0))
     return Dropping(step >= 0, first, second, body.rates, body.names)
@@ -71,20 +92,20 @@ def conv_ahead(
 
 @bare
 def _descend_rounded(
-    order: np.ndarray, held: ConvWork, work: Workspace, rule: StepRule, step: Index, origin: np.ndarray,
-    shift: np.ndarray,
-) -> None:  # fmt: skip
+    order: np.ndarray, held: ConvWork, work: Workspace, rule: StepRule, step: Index, origin: np.ndarray
+) -> None:
     """As `descend`, in the order of the model: what is drawn for a number depends on its place there."""
     apart()
     for first in range(0, order.size, ROUNDED):
         last = min(first + ROUNDED, order.size)
-        w, g, v = held.flat[0, : last - first], held.flat[1, : last - first], held.flat[2, : last - first]
+        w, g, v, s = held.flat[0], held.flat[1], held.flat[2], held.flat[3]
         for i in range(last - first):
             place = order[first + i]
             w[i], g[i] = held.params[place], held.gradient[place]
             v[i] = held.speed[place] if held.speed.size else _ZERO
+            s[i] = held.shift[place] if held.shift.size else _ZERO
         piece = one_row(np.int64(0), last - first, work.mix.size + first)
-        descend(w, v, g, piece, rule, step, origin, shift, work.rounding)
+        descend(w, v, s, g, piece, rule, step, origin, work.rounding)
         for i in range(last - first):
             held.params[order[first + i]] = w[i]
             if held.speed.size:
@@ -94,30 +115,26 @@ def _descend_rounded(
 @merged
 def _back(
     body: ConvBody, net: Net, work: Workspace, batch: Index, last: Index, rule: StepRule, step: Index,
-    origin: np.ndarray, shift: np.ndarray,
+    origin: np.ndarray,
 ) -> None:  # fmt: skip
     own, held, none = body.net.order.size, body.work, np.int64(0)
-    backward(net, work, batch, last, rule, step, origin, shift, body.scales)
+    backward(net, work, batch, last, rule, step, origin, body.scales)
     if own:
         conv_backward(body.net, held, net, work, batch, _dropping(body, step))
-        if body.work.shift.size:  # which may be another one in every step
-            pack_conv(body.net.order, shift[work.mix.size :], body.work.shift)
         if rule.form.digits:
-            _descend_rounded(body.net.order, held, work, rule, step, origin, shift)
+            _descend_rounded(body.net.order, held, work, rule, step, origin)
         else:
             piece, space = one_row(none, held.params.size, none), work.rounding
-            args = (piece, rule, step, held.origin, held.shift, space)
-            descend(held.params, held.speed, held.gradient, *args)
+            args = (piece, rule, step, held.origin, space)
+            descend(held.params, held.speed, held.shift, held.gradient, *args)
         lay_kernels(body.net, held.params, held.kernels)
 
 
 @merged
-def _end(
-    body: ConvBody, net: Net, work: Workspace, origin: np.ndarray, out: np.ndarray, change: np.ndarray
-) -> Flag:
-    own = body.net.order.size
-    sound = unpack_conv(body.net.order, body.work.params, origin, out, change)
-    return sound & unpack(net, work.params, origin[own:], out[own:], change[own:])
+def _end(body: ConvBody, net: Net, work: Workspace, origin: np.ndarray, to: Destination) -> Flag:
+    held, own = body.work, body.net.order.size
+    sound = unpack_conv(body.net.order, held.params, held.shift, origin, to, held.flat)
+    return sound & unpack(net, work.params, work.shift, origin[own:], part_of(to, own, to.change.size))
 
 
 @merged
@@ -134,7 +151,7 @@ def make_body(
     return ConvBody(conv, held, words, own, rates, names, scales)
 
 
-_train_clients = make_loop(_begin, conv_ahead, _back, _end)
+_train_clients = make_loop(_begin, _lay, conv_ahead, _back, _end)
 
 
 @kernel(
@@ -150,7 +167,7 @@ def _train(
     labels: np.ndarray, targets: np.ndarray, index: np.ndarray,
     step_ptr: np.ndarray, client_ptr: np.ndarray, lr: np.ndarray, momentum: float, weight_decay: float,
     held: int, fusion: int, mu: float, shift: np.ndarray, less: np.ndarray, control: np.ndarray,
-    control_change: np.ndarray, reach: np.ndarray, centre: np.ndarray, mask: np.ndarray,
+    reach: np.ndarray, centre: np.ndarray, mask: np.ndarray,
     strengths: np.ndarray, part_ptr: np.ndarray, part_scales: np.ndarray, tiny: float, beta: float,
     tau: float, features: np.ndarray, classes: np.ndarray, feature_ptr: np.ndarray, learned: np.ndarray,
     g_a: float, g_b: float, forms: np.ndarray, largest: np.ndarray, random: bool, words: np.ndarray,
@@ -159,13 +176,13 @@ def _train(
     """See `make_loop`. No step has more than `batch` samples."""
     clients = Clients(
         loss, params, start, out, change, x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
-        weight_decay, held, fusion, mu, shift, less, control, control_change, reach, centre, mask, strengths,
+        weight_decay, held, fusion, mu, shift, less, control, reach, centre, mask, strengths,
         part_ptr, part_scales, tiny, beta, tau, features, classes, feature_ptr, learned, g_a, g_b, forms,
         largest, random, words, losses, sound, progress,
     )  # fmt: skip
     net, conv = make_net(sizes, batch), ConvNet(numbers, places, homes, order)
-    work = make_work(net, batch, momentum != 0.0, forms.size > 0, fusion)
     shifts = shift.size > 0 or centre.size > 0
+    work = make_work(net, batch, momentum != 0.0, shifts, forms.size > 0, fusion)
     kept = make_conv_work(conv, batch, momentum != 0.0, mu != 0.0, shifts, sizes.max())
     body = make_body(conv, kept, keys, rates, names)
     spare = make_spare(clients, sizes[-1])

@@ -59,6 +59,52 @@ def weighted_sum(
     _weighted_sum(acc, *_in_one_line(rows), weights, first, last, fresh)
 
 
+@kernel(
+    types.void(
+        float64[::1], given(float32, 1), int64, given(float32, 1), given(float32, 1), int64, int64, boolean
+    )
+)
+def _control_sum(
+    acc: np.ndarray, rows: np.ndarray, apart: int, paces: np.ndarray, common: np.ndarray, first: int,
+    last: int, fresh: bool,
+) -> None:  # fmt: skip
+    """See `control_sum`. Otherwise as `_weighted_sum`."""
+    n = len(paces)
+    for begin in range(first, last, _BLOCK):
+        end = min(begin + _BLOCK, last)
+        total, c = acc[begin:end], common[begin:end]
+        if fresh:
+            total[:] = 0.0
+        for i in range(0, n - 3, 4):
+            k0, k1, k2, k3 = paces[i], paces[i + 1], paces[i + 2], paces[i + 3]
+            r0, r1 = rows[i * apart :][begin:end], rows[(i + 1) * apart :][begin:end]
+            r2, r3 = rows[(i + 2) * apart :][begin:end], rows[(i + 3) * apart :][begin:end]
+            for p in range(total.size):
+                d0, d1 = -(r0[p] * k0) - c[p], -(r1[p] * k1) - c[p]
+                d2, d3 = -(r2[p] * k2) - c[p], -(r3[p] * k3) - c[p]
+                total[p] = (((total[p] + d0) + d1) + d2) + d3
+        for i in range(n - n % 4, n):
+            k0, r0 = paces[i], rows[i * apart :][begin:end]
+            for p in range(total.size):
+                total[p] += -(r0[p] * k0) - c[p]
+
+
+def control_sum(
+    acc: np.ndarray,
+    rows: np.ndarray,
+    paces: np.ndarray,
+    common: np.ndarray,
+    *,
+    fresh: bool = False,
+) -> None:
+    """acc[p] += -(rows[i, p] * paces[i]) - common[p] for each i in order: the summands in float32, the sum,
+    acc [P], in float64. With `fresh`, acc counts as 0."""
+    _check_sum(acc, rows, paces, 0, len(acc))
+    if common.shape != acc.shape:
+        raise ValueError(f"{common.shape} common numbers and {len(acc)} sums do not fit together")
+    _control_sum(acc, *_in_one_line(rows), paces, common, 0, len(acc), fresh)
+
+
 def _in_one_line(rows: np.ndarray) -> tuple[np.ndarray, int]:
     """All memory from the first row to the last, and how many numbers lie between the beginnings of two."""
     if rows.flags.c_contiguous or not rows.size:

@@ -15,14 +15,15 @@ from numba.core import cgutils
 from numba.np.arrayobj import populate_array
 
 from shoal.kernels.blocks import PER_BLOCK
-from shoal.kernels.jit import Flag, Index, bare, emitted, inner
+from shoal.kernels.jit import Flag, Index, Real, bare, emitted, inner
 from shoal.kernels.tiles import LANES
 from shoal.kernels.vectors import INDEX, start
 
 SQUARABLE = np.float32(np.sqrt(np.finfo(np.float32).max))  # the squares of larger numbers overflow
+MODERATE = SQUARABLE / np.float32(4)  # the sum of two such numbers can be squared
 BAND = 32  # rows of weights that are used for the layer below and then updated while still in the cache
 ROUNDED = 512  # parameters of other layers that are rounded at once
-_ONE = np.float32(1)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 _BYTES = 4  # of a float32
 
 
@@ -49,6 +50,7 @@ class Workspace(NamedTuple):
 
     params: np.ndarray
     speed: np.ndarray  # momentum, with the layout of the parameters; empty without momentum
+    shift: np.ndarray  # what is added to every gradient, in the same layout; empty if nothing is
     values: np.ndarray  # activations of the mini-batch: the input, then the outputs of each layer
     slopes: np.ndarray  # the gradients of the activations
     gradient: np.ndarray  # of one band of rows
@@ -57,6 +59,7 @@ class Workspace(NamedTuple):
     mix: np.ndarray  # lambda of fused features; empty, like the rest, without
     mix_slope: np.ndarray  # its gradient
     mix_speed: np.ndarray  # its momentum
+    mix_shift: np.ndarray  # its shift
     own: np.ndarray  # the features of the trained model, of which fused ones took the place
     given: np.ndarray  # those of the fixed model
 
@@ -78,22 +81,22 @@ def make_net(sizes: np.ndarray, batch: Index) -> Net:
 
 
 @inner
-def make_work(net: Net, batch: Index, momentum: Flag, rounds: Flag, fusion: Index) -> Workspace:
+def make_work(net: Net, batch: Index, momentum: Flag, shifts: Flag, rounds: Flag, fusion: Index) -> Workspace:
     """Zeros of the right sizes. `fusion` is the length of lambda, 0 without fused features."""
-    params = net.biases[-1] + net.strides[-1]
+    none, params = np.int64(0), net.biases[-1] + net.strides[-1]
     values = net.values[-1] + batch * net.strides[-1]
     widest = net.strides[0]
     for stride in net.strides:
         widest = max(widest, stride)
     one = zeros(np.int64(1))
     one[0] = _ONE
-    speed = zeros(params if momentum else np.int64(0))
-    fused = batch * net.strides[-2] if fusion else np.int64(0)
-    wide = max(widest, ROUNDED) + 2 * PER_BLOCK if rounds else np.int64(0)
+    fused = batch * net.strides[-2] if fusion else none
+    wide = max(widest, ROUNDED) + 2 * PER_BLOCK if rounds else none
     return Workspace(
-        zeros(params), speed, zeros(values), zeros(values), zeros(BAND * widest), one,
-        RoundingSpace(zeros(wide), zeros(wide), zeros(wide)), zeros(fusion), zeros(fusion), zeros(fusion),
-        zeros(fused), zeros(fused),
+        zeros(params), zeros(params if momentum else none), zeros(params if shifts else none), zeros(values),
+        zeros(values), zeros(BAND * widest), one, RoundingSpace(zeros(wide), zeros(wide), zeros(wide)),
+        zeros(fusion), zeros(fusion), zeros(fusion), zeros(fusion if shifts else none), zeros(fused),
+        zeros(fused),
     )  # fmt: skip
 
 
@@ -157,39 +160,100 @@ def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
 
 
 @bare
+def pack_difference(net: Net, flat: np.ndarray, less: np.ndarray, params: np.ndarray) -> Flag:
+    """Copy flat - less into the padded layout, the padding of which is 0; returns whether any of it is not 0.
+
+    Nothing is subtracted if `less` is empty.
+    """
+    at: Index = np.int64(0)
+    found: Flag = False
+    for layer in range(net.weights.size):
+        wide, out = net.sizes[layer], net.sizes[layer + 1]
+        for o in range(out):
+            place = net.weights[layer] + o * net.strides[layer]
+            found |= subtract(params[place : place + wide], flat[at : at + wide], less[at : at + wide])
+            at += wide
+        place = net.biases[layer]
+        found |= subtract(params[place : place + out], flat[at : at + out], less[at : at + out])
+        at += out
+    return found
+
+
+@bare
+def subtract(y: np.ndarray, x: np.ndarray, less: np.ndarray) -> Flag:
+    """y = x - less, or x if `less` is empty; returns whether any of it is not 0."""
+    found: Flag = False
+    if less.size:
+        for i in range(y.size):
+            y[i] = x[i] - less[i]
+            found |= y[i] != _ZERO
+    else:
+        for i in range(y.size):
+            y[i] = x[i]
+            found |= y[i] != _ZERO
+    return found
+
+
+@bare
 def _pad(y: np.ndarray, yo: Index, stride: Index, x: np.ndarray, xo: Index, n: Index) -> None:
     """Copy a row and clear its padding, in which a diverged client may have left nan."""
     copy(y, yo, x, xo, n)
     clear(y, yo + n, stride - n)
 
 
-@bare
-def unpack(net: Net, params: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
-    """The inverse of `pack`; also computes the change of the parameters since `origin`. `flat` may be empty.
+class Destination(NamedTuple):
+    """Where the results of a client's training go, in the order of the model."""
 
-    Returns whether all of `change` and its squares are finite: the check costs nothing here.
-    """
-    at = 0
+    trained: np.ndarray  # the parameters; empty if nobody wants them
+    change: np.ndarray  # what they are more than at the start
+    control: np.ndarray  # the next control variate, see `leave`; empty if nobody wants it
+    pace: Real  # 1 / how far the client's steps go with a gradient of 1
+
+
+@bare
+def part_of(whole: Destination, first: Index, last: Index) -> Destination:
+    """The destination of some parameters."""
+    trained, change = whole.trained[first:last], whole.change[first:last]
+    return Destination(trained, change, whole.control[first:last], whole.pace)
+
+
+@bare
+def unpack(net: Net, params: np.ndarray, shift: np.ndarray, origin: np.ndarray, to: Destination) -> Flag:
+    """The inverse of `pack`, with all other results: see `leave`."""
+    at: Index = np.int64(0)
     sound: Flag = True
     for layer in range(net.weights.size):
         wide, out = net.sizes[layer], net.sizes[layer + 1]
         for o in range(out):
-            row = params[net.weights[layer] + o * net.strides[layer] :][:wide]
-            sound &= leave(row, origin[at : at + wide], flat[at : at + wide], change[at : at + wide])
+            place = net.weights[layer] + o * net.strides[layer]
+            sound &= leave(params, shift, place, origin, at, wide, to)
             at += wide
-        bias = params[net.biases[layer] : net.biases[layer] + out]
-        sound &= leave(bias, origin[at : at + out], flat[at : at + out], change[at : at + out])
+        sound &= leave(params, shift, net.biases[layer], origin, at, out, to)
         at += out
     return sound
 
 
 @bare
-def leave(row: np.ndarray, origin: np.ndarray, flat: np.ndarray, change: np.ndarray) -> Flag:
-    """Copy a row, unless `flat` is empty, and its change; returns whether all of that can be squared."""
-    strange = False
-    for i in range(flat.size):
-        flat[i] = row[i]
-    for i in range(row.size):
-        change[i] = row[i] - origin[i]
+def leave(
+    params: np.ndarray, shift: np.ndarray, at: Index, origin: np.ndarray, first: Index, count: Index,
+    to: Destination,
+) -> Flag:  # fmt: skip
+    """Write the results for parameters that lie at `at` here, and are the model's from the `first` on.
+
+    The next control variate is `0 - shift - change * pace`: the shift is the common one minus the client's.
+    Returns whether all changes can be squared, and those of control variates if the common one is no larger
+    than `MODERATE`: the check costs nothing here.
+    """
+    row, start, strange = params[at : at + count], origin[first : first + count], False
+    trained, change = to.trained[first : first + count], to.change[first : first + count]
+    for i in range(trained.size):
+        trained[i] = row[i]
+    for i in range(count):
+        change[i] = row[i] - start[i]
         strange |= not abs(change[i]) <= SQUARABLE
+    control, before = to.control[first : first + count], shift[at : at + count]
+    for i in range(control.size):
+        mean = change[i] * to.pace
+        control[i] = _ZERO - before[i] - mean
+        strange |= not abs(mean) <= MODERATE
     return not strange

@@ -31,7 +31,8 @@ def _mean_losses(
 ) -> None:  # fmt: skip
     """See `loss_job`. The model is laid out once for all clients that a thread takes."""
     net = make_net(sizes, _AT_ONCE)
-    work = make_work(net, _AT_ONCE, np.bool_(False), np.bool_(False), np.int64(0))
+    off = np.bool_(False)
+    work = make_work(net, _AT_ONCE, off, off, off, np.int64(0))
     pack(net, params, work.params)
     top, stride = net.values[-1], net.strides[-1]
     while True:

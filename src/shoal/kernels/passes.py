@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.activations import mask, unfuse
-from shoal.kernels.bands import CHUNK, accumulate, dots, outers_one
+from shoal.kernels.bands import CHUNK, accumulate, dots
 from shoal.kernels.formats import MOMENTUM, WEIGHTS, NumberFormat, draw_for, to_either, to_nearest
 from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare, inner
 from shoal.kernels.layout import BAND, Net, RoundingSpace, Workspace, clear
@@ -33,24 +33,9 @@ class StepRule(NamedTuple):
 
 @bare
 def plain(rule: StepRule) -> Flag:
-    """Whether a step only subtracts the gradient; mu = 0 counts as no proximal term."""
-    extras = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO or rule.shifted
+    """Whether a step only subtracts the gradient, shifted or not; mu = 0 counts as no proximal term."""
+    extras = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO
     return not extras and rule.form.digits == 0
-
-
-@bare
-def only_shifted(rule: StepRule) -> Flag:
-    """Whether a step subtracts the gradient and the shift, and nothing else is done."""
-    others = rule.momentum != _ZERO or rule.weight_decay != _ZERO or rule.mu != _ZERO
-    return rule.shifted and not others and rule.form.digits == 0
-
-
-@bare
-def _shift(w: np.ndarray, at: Index, shift: np.ndarray, flat: Index, count: Index, rate: Real) -> None:
-    """w -= rate * shift, for a row that is still in the cache."""
-    row, more = w[at : at + count], shift[flat : flat + count]
-    for i in range(count):
-        row[i] -= rate * more[i]
 
 
 @bare
@@ -90,17 +75,16 @@ def backward(
     rule: StepRule,
     step: Index,
     origin: np.ndarray,
-    shift: np.ndarray,
     scales: np.ndarray,
 ) -> None:
     """Update the parameters, given the gradients of the outputs. A client's steps count from 0.
 
-    `origin` and `shift` are those of all parameters, in the order of the model; dense layers come last in it.
-    The last layer has `last` rows; those after the first `batch` affect only this layer. `scales` has what
-    dropout multiplied each hidden layer by, and one more number if the input's gradients are wanted too.
+    `origin` is that of all parameters, in the order of the model; dense layers come last in it. The last
+    layer has `last` rows; those after the first `batch` affect only this layer. `scales` has what dropout
+    multiplied each hidden layer by, and one more number if the input's gradients are wanted too.
     """
-    one = np.int64(1)  # a literal would be compiled as a separate type
-    end = origin.size  # of the layer's parameters in the flat arrays
+    none, one = np.int64(0), np.int64(1)  # literals would be compiled as separate types
+    end = origin.size  # of the layer's parameters in the order of the model
     lowest = net.weights.size - scales.size  # the lowest layer whose input's gradients are computed
     for layer in range(net.weights.size - 1, -1, -1):
         out, wide, slope = net.sizes[layer + 1], net.strides[layer], net.strides[layer + 1]
@@ -116,14 +100,16 @@ def backward(
                 some, at = min(columns, wide - c), w + o * wide + c
                 if layer >= lowest:
                     into, source = (work.slopes, dx + c, batch, some, wide), (work.params, at, rows)
-                    accumulate(*into, work.slopes, dy + o, slope, one, *source, _ONE)
+                    accumulate(*into, work.slopes, dy + o, slope, one, *source, _ONE, work.slopes[:0])
                 if layer < net.weights.size - rule.held:
                     far = net.sizes[layer]
                     piece = Piece(at, rows, some, wide, min(some, far - c), flat + o * far + c, far)
                     args = (work.slopes, dy + o, one, slope, work.values, x + c, rows_in)
-                    _update(work, piece, args, rule, step, origin, shift)
+                    _update(work, piece, args, rule, step, origin)
         if layer < net.weights.size - rule.held:
-            _descend_bias(net, work, layer, rows_in, rule, step, origin, shift, end - out)
+            bias = Piece(net.biases[layer], one, slope, slope, out, end - out, out)
+            ones = (work.one, none, none, none, work.slopes, dy, rows_in)  # its input is always 1
+            _update(work, bias, ones, rule, step, origin)
         if layer == net.weights.size - 1 and work.mix.size:
             unfuse(net, work, batch)
         if layer > 0:
@@ -142,7 +128,7 @@ class Piece(NamedTuple):
     columns: Index
     wide: Index  # distance of two rows
     own: Index  # columns that are parameters, not padding
-    flat: Index  # where it starts in the start and in the shift, and so what is drawn for it
+    flat: Index  # where it starts in the order of the model, and so what is drawn for it
     far: Index  # distance of two rows there
 
 
@@ -154,44 +140,18 @@ def one_row(at: Index, count: Index, flat: Index) -> Piece:
 
 @bare
 def _update(
-    work: Workspace, piece: Piece, source: Source, rule: StepRule, step: Index, origin: np.ndarray,
-    shift: np.ndarray,
-) -> None:  # fmt: skip
+    work: Workspace, piece: Piece, source: Source, rule: StepRule, step: Index, origin: np.ndarray
+) -> None:
     """One step for some weights; `source` is what `accumulate` adds up to their gradient."""
     none, rows, columns, wide = np.int64(0), piece.rows, piece.columns, piece.wide
     if plain(rule):
-        accumulate(work.params, piece.at, rows, columns, wide, *source, -rule.rate)
-        return
-    if only_shifted(rule):
-        accumulate(work.params, piece.at, rows, columns, wide, *source, -rule.rate)
-        for r in range(rows):
-            place = piece.flat + r * piece.far
-            _shift(work.params, piece.at + r * wide, shift, place, piece.own, rule.rate)
+        shift = work.shift if rule.shifted else work.shift[:0]
+        accumulate(work.params, piece.at, rows, columns, wide, *source, -rule.rate, shift)
         return
     for r in range(rows):
         clear(work.gradient, r * wide, columns)
-    accumulate(work.gradient, none, rows, columns, wide, *source, _ONE)
-    descend(work.params, work.speed, work.gradient, piece, rule, step, origin, shift, work.rounding)
-
-
-@bare
-def _descend_bias(
-    net: Net, work: Workspace, layer: Index, batch: Index, rule: StepRule, step: Index, origin: np.ndarray,
-    shift: np.ndarray, flat: Index,
-) -> None:  # fmt: skip
-    """`_update` for a bias: a row whose input is always 1."""
-    none, wide, at, dy = np.int64(0), net.strides[layer + 1], net.biases[layer], net.values[layer + 1]
-    args = (wide, wide, work.one, none, none, none, work.slopes, dy, batch)
-    if plain(rule):
-        outers_one(work.params, at, *args, -rule.rate)
-    elif only_shifted(rule):
-        outers_one(work.params, at, *args, -rule.rate)
-        _shift(work.params, at, shift, flat, net.sizes[layer + 1], rule.rate)
-    else:
-        clear(work.gradient, none, wide)
-        outers_one(work.gradient, none, *args, _ONE)
-        piece = one_row(at, net.sizes[layer + 1], flat)
-        descend(work.params, work.speed, work.gradient, piece, rule, step, origin, shift, work.rounding)
+    accumulate(work.gradient, none, rows, columns, wide, *source, _ONE, work.shift[:0])
+    descend(work.params, work.speed, work.shift, work.gradient, piece, rule, step, origin, work.rounding)
 
 
 @inner
@@ -208,13 +168,14 @@ def _round(
 
 @bare
 def descend(
-    params: np.ndarray, speed: np.ndarray, gradient: np.ndarray, piece: Piece, rule: StepRule, step: Index,
-    origin: np.ndarray, shift: np.ndarray, space: RoundingSpace,
+    params: np.ndarray, speed: np.ndarray, shift: np.ndarray, gradient: np.ndarray, piece: Piece,
+    rule: StepRule, step: Index, origin: np.ndarray, space: RoundingSpace,
 ) -> None:  # fmt: skip
     """One step for some parameters, as in torch's SGD. Only what is needed is read.
 
-    Their gradient starts at 0 of `gradient`. Each row stays in the cache until it is done; all rows are done
-    in one call, because to pass so many arguments takes longer than a step for a short row.
+    Their gradient starts at 0 of `gradient`; momentum and shift lie as the parameters do. Each row stays in
+    the cache until it is done; all rows are done in one call, because to pass so many arguments takes longer
+    than a step for a short row.
     """
     apart()
     for r in range(piece.rows):
@@ -228,7 +189,7 @@ def descend(
             for i in range(g.size):
                 g[i] += rule.weight_decay * w[i]
         if rule.shifted:
-            more = shift[flat : flat + piece.own]
+            more = shift[at : at + piece.own]
             for i in range(g.size):
                 g[i] += more[i]
         if rule.form.digits:

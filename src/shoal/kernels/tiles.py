@@ -78,19 +78,26 @@ def make_dot(rows: int, batch: int) -> Callable[..., None]:
     return emitted(dot)
 
 
-def make_outer(rows: int) -> Callable[..., None]:
+def make_outer(rows: int, shifted: bool = False) -> Callable[..., None]:
     """Code for `LANES` columns of `rows` sums of outer products.
 
     outer(y, yo, ys, a, ao, ar, ak, x, xo, xs, n, scale, ahead):
     y[yo + r*ys + i] += scale * sum_{k < n} a[ao + r*ar + k*ak] * x[xo + k*xs + i] for i < LANES; n > 0.
     What is `ahead` of each of these x is asked for.
+
+    If it is shifted, s follows, of y's layout: the sums begin with s[yo + r*ys + i].
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         y, a, x = (start(context, builder, signature, args, at) for at in (0, 3, 7))
         ys, ar, ak, (xs, n, scale, ahead) = args[2], args[5], args[6], args[9:13]
         a_rows = [builder.gep(a, [builder.mul(ar, INDEX(r))]) for r in range(rows)]
-        with Loop(builder, n, 1, zeros(rows, LANES), [(x, xs)]) as loop:
+        sums = zeros(rows, LANES)
+        if shifted:
+            array = context.make_array(signature.args[13])(context, builder, args[13])
+            s = builder.gep(array.data, [args[1]])
+            sums = [load(builder, builder.gep(s, [builder.mul(ys, INDEX(r))]), LANES) for r in range(rows)]
+        with Loop(builder, n, 1, sums, [(x, xs)]) as loop:
             prefetch(builder, builder.gep(loop.walks[0], [ahead]))
             x_part = load(builder, loop.walks[0], LANES)
             step = builder.mul(loop.at, ak)
@@ -114,7 +121,17 @@ def make_outer(rows: int) -> Callable[..., None]:
             y, index, index, a, index, index, index, x, index, index, index, types.float32, index
         ), emit
 
-    return emitted(outer)
+    def shifted_outer(
+        typing: Any,
+        y: Any, yo: Any, ys: Any,
+        a: Any, ao: Any, ar: Any, ak: Any,
+        x: Any, xo: Any, xs: Any,
+        n: Any, scale: Any, ahead: Any, s: Any,
+    ) -> Any:  # fmt: skip
+        plain, _ = outer(typing, y, yo, ys, a, ao, ar, ak, x, xo, xs, n, scale, ahead)
+        return types.void(*plain.args, s), emit
+
+    return emitted(shifted_outer if shifted else outer)
 
 
 def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:

@@ -55,8 +55,7 @@ Rows = np.ndarray | Sequence[np.ndarray]  # [C, P] float32, or C arrays [P]
 class ControlRows(NamedTuple):
     """Control variates after training. See `training_job`."""
 
-    own: Rows  # C rows, receive `less + change`
-    change: Rows  # C rows, receive minus the change of the parameters over `reach`, minus the shift
+    own: Rows  # C rows, receive `less - shift` minus the change of the parameters over `reach`
     reach: np.ndarray  # [C] float32: the learning rate times the number of plain steps that move as far
 
 
@@ -72,7 +71,7 @@ class Pulls(NamedTuple):
 
 
 NO_PULLS = Pulls((), (), np.empty((0, 2), np.float32), np.empty(0, np.int64), np.empty(0, np.float32), 0.0)
-NO_CONTROLS = ControlRows((), (), np.empty(0, np.float32))
+NO_CONTROLS = ControlRows((), np.empty(0, np.float32))
 
 Kernel = Callable[[int, int, Clients], int]
 
@@ -170,7 +169,7 @@ def training_job(
         places("change", change, count), x, labels, targets, index, step_ptr, client_ptr, lr, momentum,
         weight_decay, dense.held, dense.fusion, mu, places("shift", shift, 0, 1, count),
         places("less", less, 0, count), places("control", controls.own, 0, count),
-        places("control_change", controls.change, len(controls.own)), controls.reach,
+        controls.reach,
         places("centre", pulls.centre, 0, 1, count), places("mask", pulls.mask, 0, 1, count),
         pulls.strengths, pulls.ptr, pulls.scales, pulls.tiny, beta, tau, *generated,
         *rounding, losses, sound, new_progress(count),
@@ -180,7 +179,7 @@ def training_job(
         _kernel(plan, dropout, count),
         clients,
         _largest_batch(clients),
-        (start, out, change, shift, less, controls.own, controls.change, pulls.centre, pulls.mask),
+        (start, out, change, shift, less, controls.own, pulls.centre, pulls.mask),
     )
 
 

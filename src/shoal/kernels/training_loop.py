@@ -16,13 +16,14 @@ from shoal.kernels.activations import fuse
 from shoal.kernels.distillation import agree, follow, make_soften
 from shoal.kernels.formats import NumberFormat
 from shoal.kernels.jit import Flag, Index, bare, given, inner, merged
-from shoal.kernels.layout import Net, Workspace, copy, leave, row_at
+from shoal.kernels.layout import MODERATE, Destination, Net, Workspace, copy, leave, part_of, row_at
 from shoal.kernels.losses import batch_loss
 from shoal.kernels.passes import StepRule, descend, forward_layer, one_row
 from shoal.kernels.progress import publish, take
 from shoal.kernels.pulls import PIECE, pull
 from shoal.kernels.squares import SUMS
-from shoal.kernels.vector_math import next_control
+
+_ONE = np.float32(1)
 
 # the types of the fields of `Clients`
 CLIENTS = (
@@ -31,7 +32,7 @@ CLIENTS = (
     given(int64, 1), given(int64, 1), given(int64, 1),  # rows, step_ptr, client_ptr
     given(float32, 1), float64, float64, int64, int64, float64,  # lr, momentum, decay, held, fusion, mu
     given(int64, 1), given(int64, 1),  # shift, less
-    given(int64, 1), given(int64, 1), given(float32, 1),  # control, control_change, reach
+    given(int64, 1), given(float32, 1),  # control, reach
     given(int64, 1), given(int64, 1), given(float32, 2),  # centre, mask, strengths
     given(int64, 1), given(float32, 1), float64,  # part_ptr, part_scales, tiny
     float64, float64,  # beta, tau
@@ -65,7 +66,6 @@ class Clients(NamedTuple):
     shift: np.ndarray
     less: np.ndarray
     control: np.ndarray
-    control_change: np.ndarray
     reach: np.ndarray
     centre: np.ndarray
     mask: np.ndarray
@@ -93,7 +93,6 @@ class Clients(NamedTuple):
 class Spare(NamedTuple):
     """Space that only some terms need."""
 
-    shift: np.ndarray  # [P] shift - less
     known: np.ndarray  # [samples, heads] what the initial model says of a client's samples
     now: np.ndarray  # [heads] a prediction
     said: np.ndarray  # [heads] another one
@@ -111,8 +110,7 @@ def make_spare(c: Clients, heads: Index) -> Spare:
             start, stop = c.client_ptr[client], c.client_ptr[client + 1]
             rows = max(rows, c.step_ptr[stop] - c.step_ptr[start])
     return Spare(
-        np.empty(c.params if c.less.size else np.int64(0), np.float32), np.empty((rows, heads), np.float32),
-        np.empty(heads, np.float32), np.empty(heads, np.float32),
+        np.empty((rows, heads), np.float32), np.empty(heads, np.float32), np.empty(heads, np.float32),
         np.empty(c.params if c.centre.size else np.int64(0), np.float32), np.empty(SUMS),
         np.empty(PIECE, np.float32),
     )  # fmt: skip
@@ -120,6 +118,7 @@ def make_spare(c: Clients, heads: Index) -> Spare:
 
 def make_loop(
     begin: Callable[..., None],
+    lay: Callable[..., Flag],
     ahead: Callable[..., None],
     back: Callable[..., None],
     end: Callable[..., Flag],
@@ -129,26 +128,30 @@ def make_loop(
     It trains up to `most` clients that no other thread has taken, and returns how many.
 
     - `begin(body, net, work, client, origin)` loads a client's parameters,
+    - `lay(body, net, work, shift, less)` loads what is added to every gradient, and returns whether there is
+      anything,
     - `ahead(body, net, work, x, rows, step)` goes forward, in step -1 without dropout,
-    - `back(body, net, work, n, last, rule, step, origin, shift)` goes backward with the update,
-    - `end(body, net, work, origin, out, change)` takes the result, where `out` is empty only its change;
-      returns whether that can be squared.
+    - `back(body, net, work, n, last, rule, step, origin)` goes backward with the update,
+    - `end(body, net, work, origin, to)` takes the results, and returns whether they can be squared.
     """
     soften = make_soften(ahead)
 
     @bare
     def train_clients(c: Clients, most: Index, net: Net, work: Workspace, spare: Spare, body: Any) -> Index:
         trained = np.int64(0)
+        common = c.reach.size > 0 and c.shift.size == 1
+        moderate = _moderate(row_at(c.shift[0], c.params)) if common else True
         while trained < most:
             client = take(c.progress)
             if client >= c.losses.size:
                 break
             whole = row_at(c.start[client if c.start.size > 1 else 0], c.params)
-            every = _shift(c, client, whole, spare.shift)
-            shifted = c.shift.size > 0 and np.any(every)  # a shift of zeros counts as none
-            constant, pulled = every, c.centre.size > 0
-            every, moved = spare.pull if pulled else every, shifted or pulled
             origin = whole[c.fusion :]  # lambda comes first
+            shift, less = _shift(c, client, whole), _less(c, client, whole)
+            pulled = c.centre.size > 0
+            moved: Flag = pulled
+            if shift.size and not pulled:
+                moved = lay(body, net, work, shift, less)  # a shift of zeros counts as none
             form, key = NumberFormat(np.int64(0), np.int64(0), np.float32(0)), (np.uint64(0), np.uint64(0))
             if c.forms.size > 0:
                 form = NumberFormat(c.forms[client, 0], c.forms[client, 1], c.largest[client])
@@ -172,20 +175,23 @@ def make_loop(
                 more = _features(c, net, work, spare, rows, step)
                 if pulled:
                     centre = row_at(c.centre[client if c.centre.size > 1 else 0], c.params)
-                    end(body, net, work, centre, centre[:0], spare.pull)
-                    _pull(c, client, spare, constant[: c.params if shifted else 0])
-                back(body, net, work, rows.size, rows.size + more, rule, step - start, whole, every)
+                    end(body, net, work, centre, Destination(whole[:0], spare.pull, whole[:0], _ONE))
+                    _pull(c, client, spare, shift, less)
+                    lay(body, net, work, spare.pull, whole[:0])
+                back(body, net, work, rows.size, rows.size + more, rule, step - start, whole)
                 if c.fusion:
                     piece = one_row(np.int64(0), c.fusion, np.int64(0))
-                    args = (piece, rule, step - start, whole, every, work.rounding)
-                    descend(work.mix, work.mix_speed, work.mix_slope, *args)
-            out = row_at(c.out[client], c.params) if c.out.size else whole[:0]
-            change = row_at(c.change[client], c.params)
-            sound = end(body, net, work, origin, out[c.fusion :], change[c.fusion :])
-            sound &= leave(work.mix, whole[: c.fusion], out[: c.fusion], change[: c.fusion])
-            if c.reach.size:
-                sound &= _control(c, client, change)
-            c.sound[client] = sound
+                    args = (piece, rule, step - start, whole, work.rounding)
+                    descend(work.mix, work.mix_speed, work.mix_shift, work.mix_slope, *args)
+            if pulled and c.reach.size:
+                lay(body, net, work, shift, less)
+            to = _destination(c, client, whole)
+            sound = end(body, net, work, origin, part_of(to, c.fusion, c.params))
+            none = np.int64(0)
+            sound &= leave(work.mix, work.mix_shift, none, whole, none, c.fusion, to)
+            if c.reach.size and not common:
+                moderate = _moderate(shift)
+            c.sound[client] = sound and moderate
             c.losses[client] = total / max(stop - start, 1)
             publish(c.progress, client)
             trained += 1
@@ -195,42 +201,49 @@ def make_loop(
 
 
 @merged
-def _common(c: Clients, client: Index) -> np.ndarray:
-    """The shift of a client, before anything is subtracted; it may be the same for all."""
+def _shift(c: Clients, client: Index, whole: np.ndarray) -> np.ndarray:
+    """What is added to every gradient of a client before anything is subtracted; empty if nothing is."""
+    if c.shift.size == 0:
+        return whole[:0]
     shift: np.ndarray = row_at(c.shift[client if c.shift.size > 1 else 0], c.params)
     return shift
 
 
 @merged
-def _shift(c: Clients, client: Index, origin: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-    """What is added to every gradient of a client; anything if nothing is."""
-    if c.shift.size == 0:
-        return origin
-    shift: np.ndarray = _common(c, client)
+def _less(c: Clients, client: Index, whole: np.ndarray) -> np.ndarray:
+    """What is subtracted from a client's shift; empty if nothing is."""
     if c.less.size == 0:
-        return shift
-    less = row_at(c.less[client], c.params)
-    for p in range(scratch.size):
-        scratch[p] = shift[p] - less[p]
-    return scratch
+        return whole[:0]
+    less: np.ndarray = row_at(c.less[client], c.params)
+    return less
+
+
+@bare
+def _moderate(values: np.ndarray) -> Flag:
+    """Whether no number is larger than `MODERATE`."""
+    strange = False
+    for p in range(values.size):
+        strange |= not abs(values[p]) <= MODERATE
+    return not strange
 
 
 @merged
-def _pull(c: Clients, client: Index, spare: Spare, constant: np.ndarray) -> None:
-    """Turn w - centre into what is added to the gradient, with a constant if there is one."""
+def _destination(c: Clients, client: Index, whole: np.ndarray) -> Destination:
+    """Where a client's results go."""
+    out = row_at(c.out[client], c.params) if c.out.size else whole[:0]
+    control = row_at(c.control[client], c.params) if c.reach.size else whole[:0]
+    pace = _ONE / c.reach[client] if c.reach.size else _ONE
+    return Destination(out, row_at(c.change[client], c.params), control, pace)
+
+
+@merged
+def _pull(c: Clients, client: Index, spare: Spare, shift: np.ndarray, less: np.ndarray) -> None:
+    """Turn w - centre into what is added to the gradient, with the shift if there is one."""
     strengths = c.strengths[client]
     mask = row_at(c.mask[client if c.mask.size > 1 else 0], c.params) if c.mask.size else spare.pull[:0]
     pull(spare.pull, mask, strengths, c.part_ptr, c.part_scales, c.tiny, spare.sums, spare.some)
-    for p in range(constant.size):
-        spare.pull[p] += constant[p]
-
-
-@merged
-def _control(c: Clients, client: Index, change: np.ndarray) -> Flag:
-    """Write the next control variate of a client, and its change; returns whether that can be squared."""
-    own, difference = row_at(c.control[client], c.params), row_at(c.control_change[client], c.params)
-    before = row_at(c.less[client], c.params)
-    return next_control(own, difference, change, _common(c, client), before, c.reach[client])
+    for p in range(shift.size):
+        spare.pull[p] += shift[p] - less[p] if less.size else shift[p]
 
 
 @bare

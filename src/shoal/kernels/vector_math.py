@@ -1,12 +1,11 @@
-"""Steps of a model: their lengths, how much of it they move, and control variates that follow from them."""
+"""Steps of a model: their lengths, and how much of it they move."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import float32, float64, int64, types
 
-from shoal.kernels.jit import Flag, Real, bare, given, kernel
-from shoal.kernels.layout import SQUARABLE
+from shoal.kernels.jit import given, kernel
 
 
 @kernel(types.void(float32[::1], given(float32, 1), given(float64, 1), float64))
@@ -16,41 +15,6 @@ def advance(out: np.ndarray, now: np.ndarray, step: np.ndarray, divisor: float) 
         raise ValueError("out, now and step must have as many numbers")
     for p in range(out.size):
         out[p] = np.float64(now[p]) + step[p] / divisor
-
-
-@bare
-def next_control(
-    own: np.ndarray, change: np.ndarray, update: np.ndarray, common: np.ndarray, before: np.ndarray,
-    reach: Real,
-) -> Flag:  # fmt: skip
-    """change[p] = -update[p] / reach - common[p], own[p] = before[p] + change[p]: SCAFFOLD's line 12.
-
-    Returns whether all of the change can be squared.
-    """
-    divisor, strange = np.float32(-reach), False
-    for p in range(update.size):
-        change[p] = update[p] / divisor - common[p]
-        own[p] = before[p] + change[p]
-        strange |= not abs(change[p]) <= SQUARABLE
-    return not strange
-
-
-@kernel(
-    types.void(float32[::1], float32[::1], given(float32, 1), given(float32, 1), given(float32, 1), float64)
-)
-def control(
-    own: np.ndarray,
-    change: np.ndarray,
-    update: np.ndarray,
-    common: np.ndarray,
-    before: np.ndarray,
-    reach: float,
-) -> None:
-    """See `next_control`."""
-    sizes = min(own.size, change.size, common.size, before.size), max(own.size, change.size, common.size)
-    if sizes != (update.size, update.size) or before.size != update.size:
-        raise ValueError("all arguments must have as many numbers")
-    next_control(own, change, update, common, before, reach)
 
 
 @kernel(float64[::1](given(float32, 1), given(float32, 1), given(float32, 1)))

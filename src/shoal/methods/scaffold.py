@@ -123,11 +123,10 @@ class Scaffold(AveragingMethod):
 
     def fold_block(self, acc: ScaffoldAcc, clients: tuple[int, ...], sent: Any, reply: Reply) -> ScaffoldAcc:
         """See `Method`."""
-        update, change = reply.payload
-        ones = torch.ones(len(clients), dtype=torch.float64)
+        update, changes = reply.payload
         average, control = both(
             lambda: self.averaging.fold_block(acc.average, clients, sent.model, update, reply),
-            lambda: acc.control.add_rows(change, ones),
+            lambda: acc.control.add_rows(changes, torch.ones(len(clients), dtype=torch.float64)),
         )
         return acc._replace(average=average, control=control)
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.control import ControlChanges
 from shoal.core.data import Block
 from shoal.core.flat import Flat
 from shoal.core.key import Key, text_word
@@ -104,7 +105,7 @@ def train(
     kept = 0 if all(start.only_update for start in starts) else clients
     out, change = [torch.empty(params) for _ in range(kept)], torch.empty(clients, params)
     losses, controlled = torch.empty(clients, dtype=torch.float64), len(reach)
-    own, own_change = [torch.empty(params) for _ in range(controlled)], torch.empty(controlled, params)
+    own = [torch.empty(params) for _ in range(controlled)]
     distil = next((term for term in terms if isinstance(term, NotTrue)), NotTrue(0.0, 1.0))
     follow = [term for start in starts for term in start.terms if isinstance(term, Generated) and term.active]
     job = training_job(
@@ -124,7 +125,7 @@ def train(
         mu=sum(term.mu for term in terms if isinstance(term, Proximal)),
         shift=_rows(shifts, task),
         less=_rows(less, task),
-        controls=ControlRows([row.numpy() for row in own], own_change.numpy(), reach),
+        controls=ControlRows([row.numpy() for row in own], reach),
         pulls=_pulls(starts, task, clients),
         beta=distil.beta,
         tau=distil.tau,
@@ -132,15 +133,16 @@ def train(
         dropout=_dropout(task.plan, keys),
         rounding=rounding,
     )
+    changes = task.layout.tree(change)
     return TrainedBlock(
         [Weights(task.layout.tree(row), starts[0].weights.buffers) for row in out],
-        Weights(task.layout.tree(change), {}),
+        Weights(changes, {}),
         np.diff(block.client_ptr),
         losses,
         job.sound,
         in_background(job, min(threads, clients)),
         [task.layout.tree(row) for row in own],
-        task.layout.tree(own_change) if own else None,
+        ControlChanges(changes, [parameter_vector(each, task) for each in shifts], 1 / reach) if own else (),
     )
 
 
