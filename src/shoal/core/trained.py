@@ -75,6 +75,7 @@ class TrainedBlock(NamedTuple):
         self.wait(None)
         controls = None
         if self.controls:
-            controls = Controls(PerClient(self.controls), PerClient(self.control_changes))
+            changes = PerClient(self.control_changes, like=self.controls[0])
+            controls = Controls(PerClient(self.controls), changes)
         steps, losses = int(self.steps.sum()), self.losses.float()
         return Trained(None, steps, losses, change=self.change, controls=controls)

@@ -61,26 +61,31 @@ def elementwise(function: Callable[..., Any], first: Tree, *others: Tree) -> Tre
 
 def row(tree: Tree, position: int) -> Tree:
     """One client's part of a tree whose tensors have a leading client axis."""
-    return _at(tree, position)
+    return _at(tree, position, lambda field: field.rows[position])
+
+
+def example_row(tree: Tree) -> Tree:
+    """What has the structure, shapes and types of any client's part of such a tree, but not its numbers."""
+    return _at(tree, 0, lambda field: field.rows[0] if field.like is None else field.like)
 
 
 def rows_between(tree: Tree, first: int, last: int) -> Tree:
     """The part of the clients `first` to `last` (exclusive) of such a tree."""
-    return _at(tree, slice(first, last))
+    return _at(tree, slice(first, last), lambda field: field.some(range(first, last)))
 
 
-def _at(tree: Tree, place: int | slice) -> Tree:
+def _at(tree: Tree, place: int | slice, of: Callable[[PerClient], Tree]) -> Tree:
     kind = type(tree)
     if kind is Tensor:
         return tree[place]
     if kind is Flat:
         return tree.layout.tree(tree.vector[place])
     if kind is PerClient:
-        return tree.rows[place] if isinstance(place, int) else tree.some(range(place.start, place.stop))
+        return of(tree)
     if isinstance(tree, dict):
-        return {name: _at(value, place) for name, value in tree.items()}
+        return {name: _at(value, place, of) for name, value in tree.items()}
     if isinstance(tree, tuple | list):
-        parts = [_at(value, place) for value in tree]
+        parts = [_at(value, place, of) for value in tree]
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
     return tree[place] if isinstance(tree, Tensor) else tree
 

@@ -65,10 +65,11 @@ class PerClient(NamedTuple):
     """A field that differs between clients: one row per member of the cohort, computed on access."""
 
     rows: Sequence[Tree]
+    like: Tree = None  # has the shapes of every row, where it takes time to compute one
 
     def some(self, positions: Sequence[int]) -> PerClient:
         """The rows at these positions."""
-        return PerClient(_Some(self.rows, positions))
+        return self._replace(rows=_Some(self.rows, positions))
 
 
 class Moment(NamedTuple):

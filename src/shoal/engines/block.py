@@ -24,7 +24,7 @@ from shoal.core.key import ClientKeys, Key
 from shoal.core.method import Method, folds_blocks, overridden
 from shoal.core.outbox import Outbox
 from shoal.core.training import ComputeFisher, Request, Start, Training, in_courses, serves_blocks
-from shoal.core.tree import row, rows_of
+from shoal.core.tree import example_row, rows_of
 from shoal.core.types import Cohort, Context, PerClient, Tree
 from shoal.engines.block_client import BlockClient, SolverAnswer, Waiting
 from shoal.engines.block_course import BlockCourse
@@ -110,7 +110,7 @@ class Blocks:
             for client, memory in zip(cohort.ids, ended.memories, strict=True):
                 self._store.write(client, work.accepted.get(client), work.version, memory)
         if self._own_replies or not self._length:
-            self._length = Packet(row(ended.reply, 0)).nbytes  # in a block all have one form
+            self._length = Packet(example_row(ended.reply)).nbytes  # all of a block have one structure
         down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
         return Delivery(
             cohort.ids, work.version, message, ended.reply, "", down, up, stacked=True, checked=ended.checked
