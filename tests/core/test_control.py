@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -62,6 +64,14 @@ def test_the_sum_of_several_clients_changes_has_the_bits_of_one_after_another(th
         begun += change.vector
     assert torch.equal(sums, begun)
     assert torch.equal(fresh, sum(change.vector.double() for change in expected))
+
+
+def test_changes_that_leave_the_process_are_computed_before(three):
+    _, changes, expected = three
+    found = pickle.loads(pickle.dumps(changes))
+    assert all(
+        torch.equal(flat(one).vector, other.vector) for one, other in zip(found, expected, strict=True)
+    )
 
 
 def test_changes_are_those_of_the_updates_from_which_they_were_made(three):

@@ -59,6 +59,9 @@ class ControlChanges(Sequence[Control]):
         change = torch.mul(update, -pace, out=self._space[place]).sub_(common)
         return self._updates.layout.tree(change)
 
+    def __reduce__(self) -> tuple[type, tuple[list[Control]]]:
+        return list, ([self[i] for i in range(len(self))],)
+
     @property
     def layout(self) -> Layout:
         """Of each of them."""

@@ -75,7 +75,7 @@ class TrainedBlock(NamedTuple):
         self.wait(None)
         controls = None
         if self.controls:
-            changes = PerClient(self.control_changes, like=self.controls[0])
+            changes = PerClient(self.control_changes, like=row(self.change, 0).params)
             controls = Controls(PerClient(self.controls), changes)
         steps, losses = int(self.steps.sum()), self.losses.float()
         return Trained(None, steps, losses, change=self.change, controls=controls)
