@@ -7,7 +7,7 @@ from shoal.aggregators.dsvd import softmax_weights
 from shoal.aggregators.similarity import Similarities
 from shoal.aggregators.trust import (
     Lengths,
-    View,
+    Views,
     company,
     copies,
     excess,
@@ -123,14 +123,18 @@ def world(n, liars, common=0.5):
     return likeness, others_at(1 - likeness)
 
 
+def one_view(likeness):
+    return Views(likeness[None], np.ones(1), np.zeros(1))
+
+
 def judged(likeness, apart, past=None, own=None, norms=None, cosines=None):
     n = len(likeness)
     none = np.full(n, np.nan)
     ones = np.ones(n)
     return trusted(
-        [View(likeness, 1.0)],
+        one_view(likeness),
         apart,
-        [View(np.eye(n) if cosines is None else cosines, 1.0)],
+        one_view(np.eye(n) if cosines is None else cosines),
         [Lengths(ones if norms is None else norms, 4.0)],
         nothing_known(n).numpy() if past is None else past,
         none if own is None else own,
@@ -182,9 +186,9 @@ def test_while_most_clients_are_new_what_is_mild_counts():
 def test_where_clients_differ_most_decides_how_much_a_difference_tells():
     even, ones = doubles(1.0, 1.0, 1.0, 1.0, 1.0, 1.0), np.ones(6)
     wide = doubles(1.0, 1.0, 1.0, 1.0, 1.2, 1.2)
-    assert unlike([even, even], ones) == 0.08
-    assert unlike([even, wide], ones) == pytest.approx(quantile(wide, ones, 0.84) - 1)
-    assert unlike([even, 2 * wide - 1], ones) == unlike([even, -even], ones) == 0.25
+    assert unlike(np.stack([even, even]), ones) == 0.08
+    assert unlike(np.stack([even, wide]), ones) == pytest.approx(quantile(wide, ones, 0.84) - 1)
+    assert unlike(np.stack([even, 2 * wide - 1]), ones) == unlike(np.stack([even, -even]), ones) == 0.25
 
 
 def apart_from_the_mean(groups):

@@ -13,15 +13,13 @@ with signs drawn anew in every round (a count sketch): inner products stay what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.aggregators.matrix import gram
 from shoal.core.key import Key
-from shoal.kernels.cholesky import pivoted_each
+from shoal.kernels import turns as kernels
 from shoal.kernels.sketch import add_up
 from shoal.parts.factors import LARGE, ROUNDING, eigen, positive, rank_of
 
@@ -53,7 +51,8 @@ def folded(matrices: Tensor, side: int, key: Key) -> Tensor:
         matrices = (matrices / positive(matrices.abs().amax((1, 2), keepdim=True))).float().cpu()
     row_signs, column_signs = key.fold(1).signs(rows).numpy(), key.fold(2).signs(columns).numpy()
     total = torch.empty(n, min(rows, side), min(columns, side))
-    add_up(matrices.contiguous().numpy(), row_signs, column_signs, total.numpy())
+    for matrix, sketch in zip(matrices, total.numpy(), strict=True):  # together, they would have to be copied
+        add_up(matrix.contiguous().numpy()[None], row_signs, column_signs, sketch[None])
     return total
 
 
@@ -63,30 +62,22 @@ def turns(matrices: Tensor, most: int) -> Tensor:
     Directions that are nothing but rounding are left out.
     """
     wide = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
-    wide = wide / positive(wide.abs().amax((1, 2), keepdim=True))
-    turned = torch.empty_like(wide)
-    for members, squares, vectors in _directions(wide):
-        kept = squares > FAINT**2 * squares[:, -1:].clamp(min=0)
-        kept[:, : max(0, squares.shape[1] - most)] = False
-        inverse = torch.where(kept, positive(squares).rsqrt(), 0.0)
-        turned[members] = (vectors * inverse[:, None]) @ (vectors.mT @ wide[members])
+    turned, many = torch.empty_like(wide, memory_format=torch.contiguous_format), list(range(len(wide)))
+    if wide.device.type == "cpu" and wide.dtype == torch.float32:
+        side = wide.shape[1]
+        largest = side if side < LARGE else side * 2 // 3  # LAPACK is faster where there are many directions
+        ranks = kernels.turns(wide.contiguous().numpy(), most, largest, ROUNDING, FAINT, turned.numpy())
+        many = np.flatnonzero(ranks < 0).tolist()
+    if many:
+        turned[many] = _turned(wide[many], most)
     return turned if matrices.shape[1] <= matrices.shape[2] else turned.mT
 
 
-def _directions(wide: Tensor) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Of some matrices, and then of the others: which they are, the squares of the singular values [n, k],
-    ascending, and the left singular vectors [n, rows, k].
-
-    Where there are few directions, as after training on a few samples, these are found first.
-    """
-    ranks = np.full(len(wide), -1)
-    if wide.shape[1] >= LARGE and wide.device.type == "cpu" and wide.dtype == torch.float32:
-        lower, ranks = pivoted_each(wide.contiguous().numpy(), wide.shape[1] * 2 // 3, ROUNDING)
-    many, few = np.flatnonzero(ranks < 0).tolist(), np.flatnonzero(ranks >= 0).tolist()
-    if many:
-        yield many, *eigen(wide[many] @ wide[many].mT)
-    if few:
-        found = torch.from_numpy(lower[few, : max(1, ranks.max())])
-        squares, turned = eigen(found @ found.mT)
-        vectors = found.mT @ (turned / positive(squares).sqrt()[:, None])
-        yield few, squares.to(wide.dtype), vectors.to(wide.dtype)
+def _turned(wide: Tensor, most: int) -> Tensor:
+    """The same of matrices with no more rows than columns, whatever they are like."""
+    wide = wide / positive(wide.abs().amax((1, 2), keepdim=True))
+    squares, vectors = eigen(wide @ wide.mT)
+    kept = squares > FAINT**2 * squares[:, -1:].clamp(min=0)
+    kept[:, : max(0, squares.shape[1] - most)] = False
+    inverse = torch.where(kept, positive(squares).rsqrt(), 0.0)
+    return (vectors * inverse[:, None]) @ (vectors.mT @ wide)

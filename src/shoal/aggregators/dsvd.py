@@ -24,6 +24,7 @@ from torch import Tensor
 
 from shoal.aggregators.aggregator import Outcome
 from shoal.aggregators.alignment import HISTORY, SIGNS, alignment, folded
+from shoal.aggregators.evidence import Evidence
 from shoal.aggregators.matrix import (
     NO_STEP,
     Decision,
@@ -31,11 +32,20 @@ from shoal.aggregators.matrix import (
     UpdateMatrix,
     add_part,
     bounded,
+    pieces,
     shortening,
     weighted,
 )
-from shoal.aggregators.similarity import Apart, Form, Similarities, layer_weights, similarities, wholes
-from shoal.aggregators.trust import Lengths, View, mostly_new, trusted
+from shoal.aggregators.similarity import (
+    Apart,
+    Form,
+    Similarities,
+    layer_weights,
+    middle,
+    similarities,
+    wholes,
+)
+from shoal.aggregators.trust import Lengths, Views, mostly_new, trusted
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
@@ -51,8 +61,6 @@ AT_FIRST = 2.0  # usual lengths of an update, instead, while most clients are ne
 TOO_SHORT = 0.1  # usual lengths: below, an update is suspected; it would only make the step shorter
 NOTHING = 1e-4  # of the median update: a shorter tensor may be rounding, as of a bias before BatchNorm
 NOISE = 0.02  # of the likeness of whole updates: late in training it is near 0, and differs by chance
-FADING = 0.8  # of what is remembered, with each new update
-SHUT_OUT = 0.1  # of the largest weight
 
 
 def unrelated(whole: Apart) -> Apart:
@@ -63,9 +71,9 @@ def unrelated(whole: Apart) -> Apart:
 
 
 def _cosines(products: np.ndarray) -> np.ndarray:
-    squares = products.diagonal()
+    squares = products.diagonal(axis1=-2, axis2=-1)
     lengths = np.sqrt(np.where(squares > 0, squares, 1.0))
-    found: np.ndarray = products / lengths[:, None] / lengths
+    found: np.ndarray = products / lengths[..., None] / lengths[..., None, :]
     return found
 
 
@@ -75,47 +83,6 @@ def softmax_weights(similar: Similarities, alphas: Sequence[float], temperature:
     joint = torch.stack([alpha * part for alpha, part in zip(alphas, similar, strict=True)]).sum(0)
     scores = (joint.sum(1) - joint.diagonal()) / max(n - 1, 1)
     return torch.softmax(scores / temperature, 0)
-
-
-class Evidence(NamedTuple):
-    """What is remembered, by client, for those who took part."""
-
-    against: Mapping[int, tuple[float, float]]  # from likeness and all the rest, and from company
-    updates: Mapping[int, Tensor]  # [HISTORY]: a sketch of its updates so far, the recent ones foremost
-    out: Mapping[int, int]  # for those who hardly count: for how many rounds of theirs
-
-    def of(self, ids: Sequence[int]) -> Tensor:
-        """[2, n] float64: the evidence against clients."""
-        known = [self.against.get(client, (0.0, 0.0)) for client in ids]
-        return torch.tensor(known, dtype=torch.float64).T.contiguous()
-
-    def agreement(self, ids: Sequence[int], sketches: Tensor) -> Tensor:
-        """[n] float64: the cosine of each update with the client's own earlier ones; NaN without any."""
-        known = torch.tensor([client in self.updates for client in ids])
-        nothing = torch.zeros(sketches.shape[1])
-        past = torch.stack([self.updates.get(client, nothing) for client in ids]).double()
-        here = sketches.double()
-        lengths = here.norm(dim=1) * past.norm(dim=1)
-        return torch.where(known, (here * past).sum(1) / lengths.clamp(min=1e-30), torch.nan)
-
-    def updated(self, ids: Sequence[int], evidence: Tensor, sketches: Tensor, own: Tensor) -> Evidence:
-        """With what is known now. Who turned round is still measured by what it was."""
-        directions = sketches / sketches.norm(dim=1, keepdim=True).clamp(min=1e-30)
-        past = dict(self.updates)
-        for i, client in enumerate(ids):
-            if not float(own[i]) < 0:
-                past[client] = FADING * past.get(client, torch.zeros(sketches.shape[1])) + directions[i]
-        told = dict(zip(ids, map(tuple, evidence.T.tolist()), strict=True))
-        against = {**self.against, **told}
-        return self._replace(against=against, updates=past)
-
-    def judged(self, ids: Sequence[int], weights: Tensor) -> Evidence:
-        """With who is shut out: its weight is below `SHUT_OUT` of the largest."""
-        out = {client: rounds for client, rounds in self.out.items() if client not in ids}
-        for client, low in zip(ids, (weights < SHUT_OUT * weights.max()).tolist(), strict=True):
-            if low:
-                out[client] = self.out.get(client, 0) + 1
-        return self._replace(out=dict(sorted(out.items())))
 
 
 class Pairs(NamedTuple):
@@ -189,10 +156,11 @@ class Similarity(MatrixRule):
         if not self.collects:
             shares = self.softmax(parts, ranks, buffers) * updates.weights
             return weighted(state, updates, shares / shares.sum())
-        sketches = folded(updates.rows[:, None], HISTORY, SIGNS)[:, 0]
+        remembered = partial(folded, updates.rows[:, None], HISTORY, SIGNS)
+        compared, sketches = self._compared(parts, min(ranks), key, buffers, remembered)
+        sketches = sketches[:, 0]
         own = state.agreement(updates.ids, sketches)
         past = state.of(updates.ids)
-        compared = self._compared(parts, min(ranks), key, buffers)
         weights, evidence = self._weighed(compared, past, own, buffers, bounded(samples))
         shares = weights * updates.weights
         shares = shares / shares.sum()
@@ -225,20 +193,27 @@ class Similarity(MatrixRule):
         samples: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Weights and evidence for updates [clients, *shape], by tensor, all compared at one rank."""
-        return self._weighed(self._compared(parts, rank, key, buffers), past, own, buffers, samples)
+        compared, _ = self._compared(parts, rank, key, buffers, lambda: None)
+        return self._weighed(compared, past, own, buffers, samples)
 
     def _compared(
-        self, parts: Mapping[str, Tensor], rank: float, key: Key, buffers: Collection[str]
-    ) -> Pairs:
-        """What has to do with all numbers of the updates, on all cores."""
+        self,
+        parts: Mapping[str, Tensor],
+        rank: float,
+        key: Key,
+        buffers: Collection[str],
+        beside: Callable[[], Any],
+    ) -> tuple[Pairs, Any]:
+        """What has to do with all numbers of the updates, on all cores; and what `beside` returns, which runs
+        beside it."""
         matrices = [name for name in parts if is_matrix(parts[name][0]) and name not in buffers]
         looked_at = matrices if self.alpha1 else []
         work: list[Callable[[], Any]] = []
         work += [partial(alignment, parts[name], key.fold(name), rank) for name in looked_at]
         work += [partial(Apart.of, value.reshape(len(value), -1)) for value in parts.values()]
-        done = side_by_side(lambda each: each(), work)
+        *done, more = side_by_side(lambda each: each(), [*work, beside])
         apart = dict(zip(parts, done[len(looked_at) :], strict=True))
-        return Pairs(apart, done[: len(looked_at)], matrices)
+        return Pairs(apart, done[: len(looked_at)], matrices), more
 
     def _weighed(
         self,
@@ -253,16 +228,18 @@ class Similarity(MatrixRule):
         count = layer_weights({name: whole.norms for name, whole in apart.items()}, buffers)
         near = wholes(apart, count)
         far = wholes({name: unrelated(whole) for name, whole in apart.items()}, count)
-        views = [View(near - far, 2 * self.alpha3, NOISE)]
-        views += [View(likeness.numpy(), 2 * self.alpha1 / len(matrices)) for likeness in aligned]
+        likeness = np.stack([near - far, *(matrix.numpy() for matrix in aligned)])
+        say = np.array([2 * self.alpha3] + len(aligned) * [2 * self.alpha1 / max(len(matrices), 1)])
+        views = Views(likeness, say, np.array([NOISE] + len(aligned) * [0.0]))
         whole = np.sqrt(sum(np.square(apart[name].norms) for name in apart if name not in buffers))
-        least = NOTHING * float(np.median(whole))
+        least = NOTHING * float(middle(whole))
         longest = AT_FIRST if mostly_new(own.numpy()) else TOO_LONG
         lengths = [Lengths(whole, longest, TOO_SHORT, None if samples is None else samples.numpy())]
-        lengths += [Lengths(np.maximum(one.norms, least), TOO_LONG_TENSOR) for one in apart.values()]
+        tensors = np.stack([one.norms for one in apart.values()])
+        lengths += [Lengths(np.maximum(tensors, least), TOO_LONG_TENSOR)]
         products = {name: apart[name].products() for name in apart if name not in buffers}
-        alike = [np.sum(list(products.values()), 0), *(products[name] for name in matrices)]
-        cosines = [View(_cosines(inner), 2 * self.alpha3) for inner in alike]
+        inner = np.stack([np.sum(list(products.values()), 0), *(products[name] for name in matrices)])
+        cosines = Views(_cosines(inner), np.full(len(inner), 2 * self.alpha3), np.zeros(len(inner)))
         size, strict = 10 * self.alpha2, self.strictness
         weights, evidence = trusted(views, -near, cosines, lengths, past.numpy(), own.numpy(), size, strict)
         return torch.from_numpy(weights), torch.from_numpy(evidence)
@@ -272,13 +249,16 @@ class Similarity(MatrixRule):
     ) -> tuple[Tensor, Tensor]:
         """The sum of updates, no tensor of which is far longer than usual, and the clients' shares of it."""
         limit = LONGEST / self.strictness if self.strictness else torch.inf
-        step, pulled, length = updates.no_step(), torch.zeros_like(shares), 0.0
+        step, work = updates.no_step(), []
         for name, (first, last) in updates.ranges().items():
             coefficients = shares
             if limit < torch.inf:
                 norms = apart[name].norms
                 usual = quantile(norms, shares.numpy(), 0.5)
                 coefficients = shares * shortening(torch.from_numpy(norms), limit * usual)
-            pulls, square = add_part(step, updates.rows, coefficients, first, last)
-            pulled, length = pulled + pulls, length + square
+            work += [
+                partial(add_part, step, updates.rows, coefficients, *piece) for piece in pieces(first, last)
+            ]
+        parts = side_by_side(lambda each: each(), work)
+        pulled, length = torch.stack([pulls for pulls, _ in parts]).sum(0), sum(square for _, square in parts)
         return step, pulled / length if length else pulled

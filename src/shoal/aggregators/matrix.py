@@ -241,8 +241,12 @@ def weighted(
 def in_pieces(work: Callable[[int, int], Result], width: int) -> list[Result]:
     """`work(first, last)` for pieces of `width` columns, in threads. The pieces depend on the width alone, so
     that sums over what they give, in order, have the same bits for any number of threads."""
-    firsts = range(0, max(width, 1), PIECE)
-    return side_by_side(lambda first: work(first, min(first + PIECE, width)), firsts)
+    return side_by_side(lambda piece: work(*piece), pieces(0, width))
+
+
+def pieces(first: int, last: int) -> list[tuple[int, int]]:
+    """At least one piece of columns, from the first to the last (exclusive)."""
+    return [(at, min(at + PIECE, last)) for at in range(first, max(last, first + 1), PIECE)]
 
 
 def gram(rows: Tensor | Sequence[Tensor]) -> Tensor:

@@ -105,6 +105,13 @@ def wholes(apart: Mapping[str, Apart], count: Mapping[str, float]) -> np.ndarray
     return found
 
 
+def middle(values: np.ndarray) -> np.ndarray:
+    """[...]: the medians of values [..., n]. `np.median` takes ten times as long for so few."""
+    ordered, n = np.sort(values), values.shape[-1]
+    found: np.ndarray = (ordered[..., (n - 1) // 2] + ordered[..., n // 2]) / 2
+    return found
+
+
 def layer_weights(norms: Mapping[str, np.ndarray], buffers: Collection[str]) -> dict[str, float]:
     """How much each tensor counts: its share of the energy, the median over clients; 1 in all."""
     counts: dict[str, float] = {}
@@ -113,7 +120,7 @@ def layer_weights(norms: Mapping[str, np.ndarray], buffers: Collection[str]) -> 
             continue
         energy = np.square([norms[name] for name in sorted(names)])
         total = energy.sum(0)
-        share = np.median(energy / np.where(total > 0, total, 1.0), 1)
+        share = middle(energy / np.where(total > 0, total, 1.0))
         share = share / share.sum() if share.any() else np.full(len(share), 1 / len(share))
         counts |= dict(zip(sorted(names), (portion * share).tolist(), strict=True))
     every = sum(counts.values())

@@ -69,27 +69,27 @@ UPPER = 0.84  # a normal variable is one deviation above its median here
 STEEP = 40.0  # evidence against an update e times as long as may be
 
 
-class View(NamedTuple):
-    """How alike clients are in one respect."""
+class Views(NamedTuple):
+    """How alike clients are, in several respects."""
 
-    likeness: np.ndarray  # [clients, clients] float64; 0: nothing in common
-    say: float
-    noise: float = 0.0  # the least spread of honest clients, whatever is found
+    likeness: np.ndarray  # [views, clients, clients] float64; 0: nothing in common
+    say: np.ndarray  # [views]
+    noise: np.ndarray  # [views]: the least spread of honest clients, whatever is found
 
 
 class Lengths(NamedTuple):
-    """Of updates, or of one tensor of them."""
+    """Of updates, or of all tensors of them."""
 
-    norms: np.ndarray  # [clients] float64
+    norms: np.ndarray  # [clients] or [tensors, clients] float64
     limit: float  # in usual lengths: beyond, a client is suspected
     least: float = 0.0  # in usual lengths: below, too
     samples: np.ndarray | None = None  # [clients]: who has more takes more steps, and may go farther
 
 
 def trusted(
-    views: Sequence[View],
+    views: Views,
     apart: np.ndarray,
-    cosines: Sequence[View],
+    cosines: Views,
     lengths: Sequence[Lengths],
     past: np.ndarray,
     own: np.ndarray,
@@ -107,14 +107,13 @@ def trusted(
     weights, evidence = once, past
     mild, slack = (0.0, 0.0) if mostly_new(own) else (MILD, SLACK)
     for step in range(STEPS):
-        before, new, average = weights, np.zeros_like(once), _means if step else _medians
-        scores = [average(view.likeness, others * weights) for view in views]
+        before, average = weights, _means if step else _medians
+        scores = average(views.likeness, others * weights)
         differ = unlike(scores, weights)
-        for view, score in zip(views, scores, strict=True):
-            new += view.say * verdict(score, weights, max(differ, LEAST_SPREAD), view.noise)
+        new = views.say @ verdict(scores, weights, max(differ, LEAST_SPREAD), views.noise)
         new = np.where(new < 0, np.minimum(new + mild, 0), np.minimum(new, BEST))
         # agreement excuses neither length nor treason nor company
-        long = np.min([excess(length, weights) for length in lengths], 0)
+        long = np.min(np.vstack([excess(length, weights) for length in lengths]), 0)
         new = np.maximum(new + size * long + reversal(own, weights), WORST)
         told = np.stack([new, _in_company(cosines, others, weights, differ)])
         evidence = np.minimum(past + strict * told, 0)
@@ -130,13 +129,11 @@ def nothing_known(clients: int) -> Tensor:
     return torch.zeros(2, clients, dtype=torch.float64)
 
 
-def _in_company(cosines: Sequence[View], others: np.ndarray, counts: np.ndarray, differ: float) -> np.ndarray:
+def _in_company(cosines: Views, others: np.ndarray, counts: np.ndarray, differ: float) -> np.ndarray:
     """[n]: against who is in company, in the part of an update where it shows most, and nothing against
     anybody where clients are unlike; for who is alone, at all times."""
-    found = [
-        one.say * verdict(1 - company(one.likeness, others, counts), counts, ALIKE, margin=TOGETHER)
-        for one in cosines
-    ]
+    alone = 1 - company(cosines.likeness, others, counts)
+    found = cosines.say[:, None] * verdict(alone, counts, ALIKE, cosines.noise, TOGETHER)
     told: np.ndarray = np.clip(np.min(found, 0), WORST / 2, BEST)
     alike = max(LEAST_SPREAD - differ, 0.0) / (LEAST_SPREAD - ALIKE)
     return np.where(told < 0, alike * told, told)
@@ -148,51 +145,56 @@ def mostly_new(own: np.ndarray) -> bool:
 
 
 def company(cosines: np.ndarray, others: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """[n]: the cosine between what sets a client apart from the trusted mean and what does so with others;
-    the second largest, so that a pair is no company, and 0 for copies, who are counted elsewhere.
+    """[..., n]: the cosine between what sets a client apart from the trusted mean and what does so with
+    others, from cosines [..., n, n] of updates; the second largest, so that a pair is no company, and 0 for
+    copies, who are counted elsewhere.
 
     The mean is that of third parties. One that held the two would be nearer to who is trusted, and its
     chance would be common to all who are not: they would look like company because they are distrusted.
     """
-    n = len(cosines)
-    if n < FEWEST:
-        return np.zeros(n)
+    if cosines.shape[-1] < FEWEST:
+        return np.zeros(cosines.shape[:-1])
     mine, theirs = counts[:, None], counts[None, :]
-    pulled, own = (cosines * counts).sum(1), cosines.diagonal()
+    pulled, own = (cosines * counts).sum(-1), cosines.diagonal(axis1=-2, axis2=-1)[..., None]
     count = counts.sum() - mine - theirs
     count = np.where(count > SAME, count, np.inf)
-    along = pulled[:, None] - mine * own[:, None] - theirs * cosines  # i with the sum of third parties
-    square = (counts * pulled).sum() - mine * (pulled[:, None] + along) - theirs * (pulled + along.T)
-    along, square = along / count, square / count**2
-    apart = own[:, None] - 2 * along + square
+    along = pulled[..., None] - mine * own - theirs * cosines  # i with the sum of third parties
+    turned = along.swapaxes(-1, -2)
+    square = (counts * pulled).sum(-1)[..., None, None] - mine * (pulled[..., None] + along)
+    square = square - theirs * (pulled[..., None, :] + turned)
+    along, turned, square = along / count, turned / count, square / count**2
+    apart = own - 2 * along + square
     apart = np.sqrt(np.where(apart > SAME, apart, np.inf))
-    rest = cosines - along - along.T + square
-    second: np.ndarray = np.sort(others * rest / apart / apart.T, 1)[:, -2]
+    rest = cosines - along - turned + square
+    second: np.ndarray = np.sort(others * rest / apart / apart.swapaxes(-1, -2))[..., -2]
     return second
 
 
-def unlike(scores: Sequence[np.ndarray], counts: np.ndarray) -> float:
-    """How unlike honest clients are: the largest spread in any view, as a share of its median."""
-    found = [ALIKE]
-    for score in scores:
-        middle = quantile(score, counts, 0.5)
-        found.append((quantile(score, counts, UPPER) - middle) / middle if middle > 0 else UNLIKE)
-    return min(max(found), UNLIKE)
+def unlike(scores: np.ndarray, counts: np.ndarray) -> float:
+    """How unlike honest clients are: the largest spread in any view [views, n], as a share of its median."""
+    middle, upper = quantiles(scores, counts, 0.5), quantiles(scores, counts, UPPER)
+    spreads = np.where(middle > 0, (upper - middle) / np.where(middle > 0, middle, 1.0), UNLIKE)
+    return float(min(max(ALIKE, spreads.max()), UNLIKE))
 
 
 def verdict(
-    scores: np.ndarray, counts: np.ndarray, least: float, noise: float = 0.0, margin: float = MARGIN
+    scores: np.ndarray,
+    counts: np.ndarray,
+    least: float,
+    noise: float | np.ndarray = 0.0,
+    margin: float = MARGIN,
 ) -> np.ndarray:
-    """[n]: for (above 0) and against (below 0) each client, from how alike it is to the trusted ones.
+    """[..., n]: for (above 0) and against (below 0) each client, from how alike it is to the trusted ones.
 
-    Their spread is at least `least` times the median, and `noise`.
+    Their spread is at least `least` times the median, and `noise` [...].
     """
-    middle = quantile(scores, counts, 0.5)
-    if middle <= 0:
-        return np.zeros_like(scores)
-    spread = max(quantile(scores, counts, UPPER) - middle, least * middle, noise)
-    threshold = max(0.0, middle - margin * spread)
-    return 2 * (middle - threshold) * (scores - threshold) / spread**2
+    middle = quantiles(scores, counts, 0.5)
+    middle, says = np.where(middle > 0, middle, 1.0)[..., None], middle[..., None] > 0
+    spread = quantiles(scores, counts, UPPER)[..., None] - middle
+    spread = np.maximum(np.maximum(spread, least * middle), np.asarray(noise)[..., None])
+    threshold = np.maximum(0.0, middle - margin * spread)
+    found: np.ndarray = says * (2 * (middle - threshold) * (scores - threshold) / spread**2)
+    return found
 
 
 def reversal(own: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -203,14 +205,16 @@ def reversal(own: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def excess(lengths: Lengths, counts: np.ndarray) -> np.ndarray:
-    """[n]: against who is too long, or sends next to nothing."""
+    """[..., n]: against who is too long, or sends next to nothing."""
     norms = lengths.norms
-    if quantile(norms, counts, 0.5) <= 0:
-        return np.zeros_like(norms)
+    some = quantiles(norms, counts, 0.5)[..., None] > 0
     if lengths.samples is not None:
         norms = norms / lengths.samples ** growth(norms, lengths.samples, counts)
-    ratios = np.maximum(norms / quantile(norms, counts, 0.5), 1e-30)
-    return -STEEP * np.log(np.maximum(np.maximum(ratios / lengths.limit, lengths.least / ratios), 1))
+    usual = np.where(some, quantiles(norms, counts, 0.5)[..., None], 1.0)
+    ratios = np.maximum(norms / usual, 1e-30)
+    beyond = np.maximum(np.maximum(ratios / lengths.limit, lengths.least / ratios), 1)
+    found: np.ndarray = np.where(some, -STEEP * np.log(beyond), 0.0)
+    return found
 
 
 def growth(norms: np.ndarray, samples: np.ndarray, counts: np.ndarray) -> float:
@@ -218,11 +222,11 @@ def growth(norms: np.ndarray, samples: np.ndarray, counts: np.ndarray) -> float:
 
     A slope counts for more the more unlike the two are in size, and the more they are trusted.
     """
-    i, j = np.triu_indices(len(norms), 1)
     logs, sizes = np.log(np.maximum(norms, 1e-30)), np.log(samples)
-    run = sizes[i] - sizes[j]
-    slopes = (logs[i] - logs[j]) / np.where(run == 0, 1.0, run)
-    return min(max(quantile(slopes, counts[i] * counts[j] * np.abs(run), 0.5), 0.0), 1.0)
+    run, rise = sizes[:, None] - sizes, logs[:, None] - logs
+    slopes = rise / np.where(run == 0, 1.0, run)
+    often = np.triu(np.outer(counts, counts) * np.abs(run))  # each pair once
+    return min(max(quantile(slopes.reshape(-1), often.reshape(-1), 0.5), 0.0), 1.0)
 
 
 def copies(distances: np.ndarray) -> np.ndarray:
@@ -238,11 +242,11 @@ def copies(distances: np.ndarray) -> np.ndarray:
 
 
 def _medians(part: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """[n]: each one's median likeness to the others."""
+    """[..., n]: each one's median likeness to the others."""
     return quantiles(part, counts, 0.5)
 
 
 def _means(part: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    total = counts.sum(1)
-    found: np.ndarray = (counts * part).sum(1) / np.where(total > 0, total, 1.0)
+    total = counts.sum(-1)
+    found: np.ndarray = (counts * part).sum(-1) / np.where(total > 0, total, 1.0)
     return found

@@ -16,7 +16,7 @@ MODULES = (
     (
         *("philox", "generator", "swarm", "logistic", "packing", "trimming", "critical", "products", "fold"),
         *("vector_math", "cholesky", "label_balance", "sketch", "quantile", "columns", "runs", "mixing"),
-        *("mutation", "eigen"),
+        *("mutation", "eigen", "turns"),
     ),
 )
 

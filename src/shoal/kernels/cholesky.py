@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import float32, float64, int64, types
 
 from shoal.kernels.jit import given, inner, kernel
-from shoal.kernels.products import inner_products
-
-
-@inner
-def subtract_rows(total: np.ndarray, factors: np.ndarray, rows: np.ndarray) -> None:
-    """total -= factors[k] * rows[k], one after another; four at a time, because otherwise most of the time
-    goes into reading and writing the total."""
-    whole = factors.size - factors.size % 4
-    for k in range(0, whole, 4):
-        f0, f1, f2, f3 = factors[k], factors[k + 1], factors[k + 2], factors[k + 3]
-        r0, r1, r2, r3 = rows[k], rows[k + 1], rows[k + 2], rows[k + 3]
-        for p in range(total.size):
-            total[p] = (((total[p] - f0 * r0[p]) - f1 * r1[p]) - f2 * r2[p]) - f3 * r3[p]
-    for k in range(whole, factors.size):
-        f0, r0 = factors[k], rows[k]
-        for p in range(total.size):
-            total[p] -= f0 * r0[p]
+from shoal.kernels.row_sums import subtract_rows
 
 
 @inner
@@ -40,8 +22,8 @@ def _taken(left: np.ndarray, row: np.ndarray, pivot: np.intp) -> float:
 
 
 @kernel(int64(given(float64, 2), float64, float64[:, ::1], int64[::1]))
-def _pivoted(gram: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.ndarray) -> int:
-    """See `pivoted`."""
+def pivoted_rows(gram: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.ndarray) -> int:
+    """See `pivoted`; fills as many rows and pivots as the rank that it returns, -1 if there is no room."""
     n, left = len(gram), np.empty(len(gram))
     trace = 0.0
     for i in range(n):
@@ -64,61 +46,22 @@ def _pivoted(gram: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.nda
     return steps if rest <= tolerance * trace else -1
 
 
-class Decomposed(NamedTuple):
-    """A matrix of low rank, as the product of a thin one with itself."""
-
-    lower: np.ndarray  # L [rank, n]
-    pivots: np.ndarray  # [rank] int64: L is upper triangular in these columns
-
-    def interpolation(self) -> np.ndarray:
-        """T [rank, n]: row i of what was decomposed is the sum of the pivots' rows, times T[:, i]."""
-        found = np.empty_like(self.lower)
-        _solve_upper(np.ascontiguousarray(self.lower[:, self.pivots]), self.lower, found)
-        return found
-
-
-def pivoted(gram: np.ndarray, most: int, tolerance: float) -> Decomposed | None:
+def pivoted(gram: np.ndarray, most: int, tolerance: float) -> np.ndarray | None:
     """L [rank, n] with L^T L = gram [n, n] but for `tolerance` of its trace; None if its rank would be above
     `most`. The largest of what is left comes first."""
-    out, pivots = np.empty((most, len(gram))), np.empty(most, np.int64)
-    rank = _pivoted(gram, tolerance, out, pivots)
-    return None if rank < 0 else Decomposed(out[:rank], pivots[:rank])
-
-
-@kernel(int64[::1](given(float32, 3), float64, float64[:, :, ::1]))
-def _pivoted_each(matrices: np.ndarray, tolerance: float, out: np.ndarray) -> np.ndarray:
-    """See `pivoted_each`."""
-    n, rows, columns = matrices.shape
-    ranks, gram, pivots = np.empty(n, np.int64), np.empty((rows, rows)), np.empty(rows, np.int64)
-    lines = np.empty(rows, np.int64)
-    for k in range(n):
-        for r in range(rows):
-            lines[r] = matrices.ctypes.data + 4 * (k * rows + r) * columns
-        inner_products(lines, lines, columns, True, gram)
-        ranks[k] = _pivoted(gram, tolerance, out[k], pivots)
-        out[k, max(ranks[k], 0) :] = 0.0
-    return ranks
-
-
-def pivoted_each(matrices: np.ndarray, most: int, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
-    """L [n, most, rows], of the products of the rows of each float32 matrix [n, rows, columns], as `pivoted`
-    has it, with zeros behind; and their ranks [n], -1 where one would be above `most`."""
-    out = np.empty((len(matrices), most, matrices.shape[1]))
-    return out, _pivoted_each(matrices, tolerance, out)
-
-
-def spanning(vectors: np.ndarray, most: int, tolerance: float) -> Decomposed | None:
-    """`pivoted` of the inner products of vectors, the columns of a float32 matrix [width, n], without
-    computing those that are not needed: only a pivot's are."""
-    out, pivots = np.empty((most, vectors.shape[1])), np.empty(most, np.int64)
-    rank = _spanning(vectors, tolerance, out, pivots)
-    return None if rank < 0 else Decomposed(out[:rank], pivots[:rank])
+    out = np.empty((most, len(gram)))
+    rank = pivoted_rows(gram, tolerance, out, np.empty(most, np.int64))
+    return None if rank < 0 else out[:rank]
 
 
 @kernel(int64(given(float32, 2), float64, float64[:, ::1], int64[::1]))
-def _spanning(vectors: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.ndarray) -> int:
-    """See `spanning`. Row k of L holds the products of all vectors with the k-th direction: with what is left
-    of pivot k beside the directions before, at length 1."""
+def spanning(vectors: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.ndarray) -> int:
+    """`pivoted_rows` of the inner products of vectors, the columns of a matrix [width, n], without computing
+    those that are not needed: only a pivot's are.
+
+    Row k of L holds the products of all vectors with the k-th direction: with what is left of pivot k beside
+    the directions before, at length 1.
+    """
     n, directions = vectors.shape[1], np.empty((len(out), len(vectors)))
     left = np.zeros(n)
     for line in vectors:
@@ -142,13 +85,17 @@ def _spanning(vectors: np.ndarray, tolerance: float, out: np.ndarray, pivots: np
     return steps if rest <= tolerance * trace else -1
 
 
-@kernel(types.void(given(float64, 2), given(float64, 2), float64[:, ::1]))
-def _solve_upper(upper: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-    """upper @ out = right."""
+@kernel(types.void(given(float64, 2), given(int64, 1), float64[:, ::1]))
+def interpolate(lower: np.ndarray, pivots: np.ndarray, out: np.ndarray) -> None:
+    """T [rank, n], from L: column i of what was decomposed is the sum of the pivots' columns, times T[:, i].
+
+    L is upper triangular in the columns of the pivots.
+    """
+    upper = lower[:, pivots]
     for i in range(len(upper) - 1, -1, -1):
         row = out[i]
         for p in range(row.size):
-            row[p] = right[i, p]
+            row[p] = lower[i, p]
         subtract_rows(row, upper[i, i + 1 :], out[i + 1 :])
         for p in range(row.size):
             row[p] /= upper[i, i]

@@ -8,12 +8,15 @@ innermost loops go along the memory.
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, float64, types
+from numba import boolean, float32, float64, types
 
-from shoal.kernels.cholesky import subtract_rows
 from shoal.kernels.jit import given, inner, kernel
+from shoal.kernels.products import inner_products
+from shoal.kernels.row_sums import subtract_rows
 
 _ROUNDING = 2.0**-53  # of its neighbours on the diagonal: what is no more beside it is nothing
+TINY = 1e-60  # squares, and with them their inverses, that may not fit into float32
+_BYTES = 4  # of a float32
 _STEPS = 60  # for one eigenvalue, at most; one or two are usual
 
 
@@ -112,7 +115,7 @@ def _ql_step(diagonal: np.ndarray, beside: np.ndarray, rows: np.ndarray, first: 
 
 
 @inner
-def _eigen(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def eigen_rows(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues, ascending, and eigenvectors, as rows."""
     values, beside = np.empty(len(gram)), np.empty(len(gram))
     rows = _tridiagonalise(gram.copy(), values, beside)
@@ -133,22 +136,25 @@ def eigen(grams: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> None:
         size = side
         while size and grams[k, size - 1, size - 1] == 0:
             size -= 1
-        found, rows = _eigen(grams[k, :size, :size])
+        found, rows = eigen_rows(grams[k, :size, :size])
         values[k, side - size :] = found
         vectors[k, :size, side - size :] = rows.T
 
 
-@kernel(types.void(given(float64, 2), given(float32, 2), float32[:, ::1], float32[::1], float32[:, ::1]))
-def decompose(
-    gram: np.ndarray, matrix: np.ndarray, near: np.ndarray, values: np.ndarray, far: np.ndarray
-) -> None:
-    """The largest singular values [k] of a matrix [n, m], whose rows have the inner products `gram`, and its
-    singular vectors: `near` [n, k] and `far` [m, k]. Those of a value of 0 are 0 in `far`."""
+@kernel(boolean(given(float32, 2), float32[:, ::1], float32[::1], float32[:, ::1]))
+def decompose(matrix: np.ndarray, near: np.ndarray, values: np.ndarray, far: np.ndarray) -> bool:
+    """The largest singular values [k] of a matrix [n, m], and its singular vectors: `near` [n, k] and `far`
+    [m, k]. Those of a value of 0 are 0 in `far`. False, and nothing is written, if squares would not fit."""
     n, columns = matrix.shape
-    fit = gram.shape == (n, n) and near.shape == (n, values.size) and far.shape == (columns, values.size)
-    if not fit or values.size > n:
-        raise ValueError("matrix, inner products, values and vectors do not fit together")
-    _, rows = _eigen(gram)
+    if near.shape != (n, values.size) or far.shape != (columns, values.size) or values.size > n:
+        raise ValueError("matrix, values and vectors do not fit together")
+    lines, gram = np.empty(n, np.int64), np.empty((n, n))
+    for i in range(n):
+        lines[i] = matrix.ctypes.data + _BYTES * i * columns
+    inner_products(lines, lines, columns, True, gram)
+    if not TINY < gram.max() < 1 / TINY:
+        return False
+    _, rows = eigen_rows(gram)
     line = np.empty(columns)
     for k in range(values.size):
         vector = rows[n - 1 - k]
@@ -159,3 +165,4 @@ def decompose(
         values[k] = length
         for c in range(columns):
             far[c, k] = line[c] / length if length != 0 else 0.0
+    return True

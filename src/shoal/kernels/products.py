@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba import boolean, carray, float32, float64, int64, types  # type: ignore[attr-defined]
 
 from shoal.kernels.jit import emitted, given, inner, kernel
+from shoal.kernels.vectors import fma
 
 _LANES = 4
 _TILE = 3  # rows and columns: 9 sums and 6 vectors of AVX2's 16 registers
@@ -69,7 +70,7 @@ def _add_tile(typing: Any, sums: Any, at: Any, left: Any, i: Any, right: Any, j:
             ]
             for place in (a, b)
         )
-        made = [_fma(builder, rows[k // _TILE], columns[k % _TILE], held[k]) for k in range(len(places))]
+        made = [fma(builder, rows[k // _TILE], columns[k % _TILE], held[k]) for k in range(len(places))]
         following = builder.add(column, _INDEX(_LANES))
         column.add_incoming(following, body)
         for phi, first, then in zip(held, begun, made, strict=True):
@@ -83,12 +84,6 @@ def _add_tile(typing: Any, sums: Any, at: Any, left: Any, i: Any, right: Any, j:
         return context.get_dummy_value()
 
     return types.void(sums, int64, left, int64, right, int64, int64), emit
-
-
-def _fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    name, module = f"llvm.fma.v{_LANES}f64", builder.module
-    function = module.globals.get(name) or ir.Function(module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), name)
-    return builder.call(function, [a, b, c])
 
 
 @inner

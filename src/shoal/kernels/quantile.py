@@ -60,11 +60,18 @@ def quantile(values: np.ndarray, counts: np.ndarray, level: float) -> float:
 
 
 @kernel(float64[::1](given(float64, 2), given(float64, 2), float64))
-def quantiles(values: np.ndarray, counts: np.ndarray, level: float) -> np.ndarray:
-    """[n]: of each row of values [n, m] that count so often [n, m]."""
-    if values.shape != counts.shape:
-        raise ValueError("every value needs a count")
+def _quantiles(values: np.ndarray, counts: np.ndarray, level: float) -> np.ndarray:
+    """See `quantiles`."""
     found = np.empty(len(values))
     for i in range(len(values)):
-        found[i] = _quantile(values[i], counts[i], level)
+        found[i] = _quantile(values[i], counts[i % len(counts)], level)
+    return found
+
+
+def quantiles(values: np.ndarray, counts: np.ndarray, level: float) -> np.ndarray:
+    """[...]: of each row of values [..., n] that count so often; the shape of counts is the end of theirs."""
+    if values.shape[values.ndim - counts.ndim :] != counts.shape or not values.shape[-1]:
+        raise ValueError(f"{counts.shape} counts do not fit {values.shape} values")
+    rows, often = (np.ascontiguousarray(each.reshape(-1, values.shape[-1])) for each in (values, counts))
+    found: np.ndarray = _quantiles(rows, often, level).reshape(values.shape[:-1])
     return found

@@ -3,52 +3,33 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, types
+from numba import float32, float64, int64, types
 
-from shoal.kernels.jit import Index, given, inner, kernel
+from shoal.kernels.cholesky import interpolate, spanning
+from shoal.kernels.eigen import TINY
+from shoal.kernels.jit import given, inner, kernel
+from shoal.kernels.row_sums import subtract_rows
 from shoal.kernels.tiles import LANES, make_dot
-
-
-@inner
-def _add_up_line(
-    matrix: np.ndarray, row_signs: np.ndarray, column_signs: np.ndarray, i: Index, side: Index,
-    line: np.ndarray, found: np.ndarray,
-) -> None:  # fmt: skip
-    """Row i of a sketch with `side` rows."""
-    rows, columns = matrix.shape
-    for first in range(0, columns, line.size):
-        count = min(line.size, columns - first)
-        for r in range(i, rows, side):
-            row, sign = matrix[r, first : first + count], row_signs[r]
-            if r == i:
-                for c in range(count):
-                    line[c] = sign * row[c]
-            else:
-                for c in range(count):
-                    line[c] += sign * row[c]
-        signs = column_signs[first : first + count]
-        if first == 0:
-            for c in range(count):
-                found[c] = signs[c] * line[c]
-        else:
-            for c in range(count):
-                found[c] += signs[c] * line[c]
 
 
 @kernel(types.void(given(float32, 3), given(float32, 1), given(float32, 1), float32[:, :, ::1]))
 def add_up(matrices: np.ndarray, row_signs: np.ndarray, column_signs: np.ndarray, out: np.ndarray) -> None:
     """out[k, i, j] = the sum of matrices[k, r, c] times both signs, over the r that are i modulo out's height
-    and the c that are j modulo its width; rows first, each sum in order."""
+    and the c that are j modulo its width; row after row, each in order."""
     n, rows, columns = matrices.shape
     _, side, across = out.shape
     if row_signs.size != rows or column_signs.size != columns or side > rows or across > columns:
         raise ValueError("a sketch is no larger than its matrix, which needs a sign for each row and column")
     if len(out) != n:
         raise ValueError("every matrix needs a sketch")
-    line = np.empty(across, np.float32)  # of as many columns as the sketch has, which stay in the cache
+    out[:] = 0.0
     for k in range(n):
-        for i in range(side):
-            _add_up_line(matrices[k], row_signs, column_signs, i, side, line, out[k, i])
+        for r in range(rows):
+            row, sign, found = matrices[k, r], row_signs[r], out[k, r % side]
+            for first in range(0, columns, across):
+                some, signs = row[first : first + across], column_signs[first : first + across]
+                for c in range(some.size):
+                    found[c] += some[c] * (signs[c] * sign)
 
 
 _dots, _dots_of_one = make_dot(2, 2), make_dot(1, 2)
@@ -73,3 +54,55 @@ def multiply(matrix: np.ndarray, vectors: np.ndarray, out: np.ndarray) -> None:
         for k in range(2):
             for c in range(whole, columns):
                 out[k, i] += matrix[i, c] * vectors[k, c]
+
+
+@inner
+def _missed(images: np.ndarray, spread: np.ndarray, pivots: np.ndarray) -> float:
+    """The squared distance between a matrix's products with random vectors and those of what its pivots make
+    of it."""
+    total = 0.0
+    for image in images:
+        line = image.astype(np.float64)
+        subtract_rows(line, line[pivots], spread)
+        for value in line:
+            total += value * value
+    return total
+
+
+_FACTORS = types.UniTuple(float32[:, ::1], 2)  # type: ignore[no-untyped-call]
+
+
+@kernel(_FACTORS(given(float32, 2), given(float32, 1), given(float32, 2), int64, int64, float64))
+def spanned(
+    matrix: np.ndarray, signs: np.ndarray, probes: np.ndarray, side: int, most: int, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """T [rows, rank] and R^T [columns, rank] of a matrix T R, where R are at most `most` of its rows, but for
+    `tolerance` of its energy. Both have no column if it has a higher rank, or no energy that can be told.
+
+    The rows are found in a sketch with `side` columns. Whether the matrix is T R is tried with two random
+    vectors.
+    """
+    rows, columns = matrix.shape
+    nothing = np.empty((rows, 0), np.float32), np.empty((columns, 0), np.float32)
+    sketch = np.empty((1, rows, side), np.float32)
+    add_up(matrix.reshape(1, rows, columns), np.ones(rows, np.float32), signs, sketch)
+    energy = 0.0
+    for value in sketch.reshape(-1):
+        energy += np.float64(value) * np.float64(value)
+    if not TINY < energy < 1 / TINY:
+        return nothing
+    lower, pivots = np.empty((most, rows)), np.empty(most, np.int64)
+    rank = spanning(sketch[0].T.copy(), tolerance, lower, pivots)
+    if rank < 0:
+        return nothing
+    pivots, spread = pivots[:rank], np.empty((rank, rows))
+    interpolate(lower[:rank], pivots, spread)
+    images = np.empty((2, rows), np.float32)
+    multiply(matrix, probes, images)
+    if not _missed(images, spread, pivots) <= 8 * tolerance * energy:
+        return nothing
+    near, far = np.empty((rows, rank), np.float32), np.empty((columns, rank), np.float32)
+    near[:] = spread.T
+    for k in range(rank):
+        far[:, k] = matrix[pivots[k]]
+    return near, far

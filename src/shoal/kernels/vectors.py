@@ -112,7 +112,7 @@ def spread(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
 def fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """a * b + c, rounded once."""
     kind, module = a.type, builder.module
-    name = f"llvm.fma.v{kind.count}f32"
+    name = f"llvm.fma.v{kind.count}f{32 if kind.element == FLOAT else 64}"
     function = module.globals.get(name) or ir.Function(module, ir.FunctionType(kind, [kind] * 3), name)
     return builder.call(function, [a, b, c])
 

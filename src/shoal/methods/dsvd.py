@@ -33,14 +33,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.aggregators.aggregator import Weighting, moved
 from shoal.aggregators.alignment import SIGNS
 from shoal.aggregators.averaging import client_weight
-from shoal.aggregators.dsvd import Evidence, Similarity
+from shoal.aggregators.dsvd import Similarity
+from shoal.aggregators.evidence import Evidence
 from shoal.aggregators.matrix import UpdateMatrix
 from shoal.aggregators.similarity import Form
 from shoal.aggregators.trust import nothing_known
@@ -209,9 +209,18 @@ def weights(
 
 def next_shares(shares: Sequence[float], scores: Tensor, floor: float) -> list[float]:
     """The ranks of the next round, as shares of the largest."""
-    low, high = np.quantile(scores.numpy(), (0.25, 0.75)).tolist()
+    ordered = sorted(scores.tolist())
+    low, high = _at(ordered, 0.25), _at(ordered, 0.75)
     moves = [STEP * ((score > high) - (score < low)) for score in scores.tolist()]  # eqs. 8, 9
     return [min(max(share + move, floor), 1.0) for share, move in zip(shares, moves, strict=True)]
+
+
+def _at(ordered: Sequence[float], level: float) -> float:
+    """A quantile of a few numbers: a straight line between the two that are next to it."""
+    place = level * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def _ranks(came: UpdateMatrix, shares: Sequence[float]) -> dict[int, list[int]]:

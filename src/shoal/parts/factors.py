@@ -21,15 +21,14 @@ from torch import Tensor
 
 from shoal.core.key import Key
 from shoal.kernels import eigen as kernels
-from shoal.kernels.cholesky import pivoted, spanning
-from shoal.kernels.fold import sum_of_squares
+from shoal.kernels import sketch
+from shoal.kernels.cholesky import pivoted
+from shoal.kernels.eigen import TINY
 from shoal.kernels.products import products
-from shoal.kernels.sketch import add_up, multiply
 
 SMALLEST_SKETCH = 96  # columns
 LARGE = 64  # sides from which on it pays to look for few directions first
 ROUNDING = 2.0**-30  # of a matrix's energy; an update, the difference of two models, is rounded to no less
-TINY = 1e-60  # squares, and with them their inverses, that may not fit into float32
 
 
 class Factors(NamedTuple):
@@ -121,11 +120,13 @@ def eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
 
 def factored(matrix: Tensor, rank: int) -> Factors:
     """The nearest matrix of that rank (Eckart and Young). Directions that it does not have are zeros."""
-    side, plain = min(matrix.shape), matrix.device.type == "cpu" and matrix.dtype == torch.float32
-    gram = products(_wide(matrix).contiguous().numpy()) if plain else None
-    found = None
-    if gram is not None and TINY < gram.max() < 1 / TINY:
-        found = (_of_few_directions if side >= LARGE else _of_small)(matrix, gram, rank)
+    gram = found = None
+    if matrix.device.type == "cpu" and matrix.dtype == torch.float32:
+        if min(matrix.shape) < LARGE:
+            found = _of_small(matrix, rank)
+        else:
+            gram = products(_wide(matrix).contiguous().numpy())
+            found = _of_few_directions(matrix, gram, rank) if TINY < gram.max() < 1 / TINY else None
     near, s, far = found or _of_many(matrix, gram, rank)
     return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
 
@@ -134,32 +135,19 @@ def spanned(matrix: Tensor, rank: int) -> Factors | None:
     """A large matrix of no more than that rank as a product of some of its rows (or of columns, if these are
     fewer), which costs a fraction of its singular vectors; None if its rank is higher, or near full rank. The
     factors have its own rank, and s is 1.
-
-    The rows R that span all others are found in a sketch with fewer columns: W S = T R S. Whether W is T R is
-    tried with two random vectors.
     """
     wide = _wide(matrix)
     rows, columns = wide.shape
     side = max(SMALLEST_SKETCH, rows // 2)
     if rows < LARGE or columns < side or matrix.device.type != "cpu" or matrix.dtype != torch.float32:
         return None
-    numbers, (signs, probes) = wide.contiguous().numpy(), _random_columns(columns)
-    sketch, images = np.empty((rows, side), np.float32), np.empty((len(probes), rows), np.float32)
-    add_up(numbers[None], np.ones(rows, np.float32), signs, sketch[None])
-    energy = sum_of_squares(sketch.reshape(-1))
-    if not TINY < energy < 1 / TINY:
-        return None
-    found = spanning(np.ascontiguousarray(sketch.T), min(rank, 2 * side // 3), ROUNDING)
-    if found is None:
-        return None
-    spread, pivots = found.interpolation(), found.pivots
-    multiply(numbers, probes, images)
-    if not np.square(images - images[:, pivots] @ spread).sum() <= 8 * ROUNDING * energy:
-        return None
-    near, far = (
-        torch.from_numpy(np.ascontiguousarray(part.T, np.float32)) for part in (spread, numbers[pivots])
+    most, numbers = min(rank, 2 * side // 3), wide.contiguous().numpy()
+    near, far = map(
+        torch.from_numpy, sketch.spanned(numbers, *_random_columns(columns), side, most, ROUNDING)
     )
-    s = torch.ones(len(pivots))
+    s = torch.ones(near.shape[1])
+    if not len(s):
+        return None
     return Factors(near, s, far) if matrix.shape[0] <= matrix.shape[1] else Factors(far, s, near)
 
 
@@ -176,7 +164,7 @@ def _of_few_directions(matrix: Tensor, gram: np.ndarray, rank: int) -> tuple[Ten
     found = pivoted(gram, len(gram) // 2, ROUNDING)
     if found is None:
         return None
-    rows = torch.from_numpy(found.lower)
+    rows = torch.from_numpy(found)
     squares, turned = eigen(rows @ rows.T)
     s = squares.flip(0)[:rank].sqrt()
     near = rows.T @ (turned.flip(1)[:, :rank] / s)
@@ -184,12 +172,12 @@ def _of_few_directions(matrix: Tensor, gram: np.ndarray, rank: int) -> tuple[Ten
     return _padded(near, rank), _padded(s, rank), _padded(far, rank)
 
 
-def _of_small(matrix: Tensor, gram: np.ndarray, rank: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, of a matrix that is not large."""
+def _of_small(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The same, of a matrix that is not large; None if it is too faint, or too strong, for squares."""
     wide = _wide(matrix).contiguous()
     near, s, far = torch.empty(len(wide), rank), torch.empty(rank), torch.empty(wide.shape[1], rank)
-    kernels.decompose(gram, wide.numpy(), near.numpy(), s.numpy(), far.numpy())
-    return near, s, far
+    fits = kernels.decompose(wide.numpy(), near.numpy(), s.numpy(), far.numpy())
+    return (near, s, far) if fits else None
 
 
 def _of_many(matrix: Tensor, gram: np.ndarray | None, rank: int) -> tuple[Tensor, Tensor, Tensor]:

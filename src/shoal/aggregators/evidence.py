@@ -1,0 +1,53 @@
+"""What DSVD-FL's rule remembers of clients from round to round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+FADING = 0.8  # of what is remembered, with each new update
+SHUT_OUT = 0.1  # of the largest weight
+
+
+class Evidence(NamedTuple):
+    """What is remembered, by client, for those who took part."""
+
+    against: Mapping[int, tuple[float, float]]  # from likeness and all the rest, and from company
+    updates: Mapping[int, Tensor]  # [HISTORY]: a sketch of its updates so far, the recent ones foremost
+    out: Mapping[int, int]  # for those who hardly count: for how many rounds of theirs
+
+    def of(self, ids: Sequence[int]) -> Tensor:
+        """[2, n] float64: the evidence against clients."""
+        known = [self.against.get(client, (0.0, 0.0)) for client in ids]
+        return torch.tensor(known, dtype=torch.float64).T.contiguous()
+
+    def agreement(self, ids: Sequence[int], sketches: Tensor) -> Tensor:
+        """[n] float64: the cosine of each update with the client's own earlier ones; NaN without any."""
+        known = torch.tensor([client in self.updates for client in ids])
+        nothing = torch.zeros(sketches.shape[1])
+        past = torch.stack([self.updates.get(client, nothing) for client in ids]).double()
+        here = sketches.double()
+        lengths = here.norm(dim=1) * past.norm(dim=1)
+        return torch.where(known, (here * past).sum(1) / lengths.clamp(min=1e-30), torch.nan)
+
+    def updated(self, ids: Sequence[int], evidence: Tensor, sketches: Tensor, own: Tensor) -> Evidence:
+        """With what is known now. Who turned round is still measured by what it was."""
+        directions = sketches / sketches.norm(dim=1, keepdim=True).clamp(min=1e-30)
+        past = dict(self.updates)
+        for i, client in enumerate(ids):
+            if not float(own[i]) < 0:
+                past[client] = FADING * past.get(client, torch.zeros(sketches.shape[1])) + directions[i]
+        told = dict(zip(ids, map(tuple, evidence.T.tolist()), strict=True))
+        against = {**self.against, **told}
+        return self._replace(against=against, updates=past)
+
+    def judged(self, ids: Sequence[int], weights: Tensor) -> Evidence:
+        """With who is shut out: its weight is below `SHUT_OUT` of the largest."""
+        out = {client: rounds for client, rounds in self.out.items() if client not in ids}
+        for client, low in zip(ids, (weights < SHUT_OUT * weights.max()).tolist(), strict=True):
+            if low:
+                out[client] = self.out.get(client, 0) + 1
+        return self._replace(out=dict(sorted(out.items())))
