@@ -92,6 +92,14 @@ def small_cnn(shape: tuple[int, ...], classes: int, *, dropout: bool = False) ->
     )
 
 
+def narrowing_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Two convolutions, computed in different layouts: the second has far more weights than outputs."""
+    first, second = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 64, 8)
+    return nn.Sequential(
+        first, nn.BatchNorm2d(8), nn.ReLU(), second, nn.ReLU(), nn.Flatten(), nn.Linear(64, classes)
+    )
+
+
 def table(method: Any = "fedavg", legs: int = 4, **changes: Any) -> dict[str, Any]:
     """A spec of the toy federation. A method given by its name alone gets small numbers where it lets one
     choose: rounds of `legs` exchanges, a generator that takes few steps."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import PacketError
-from shoal.core.serialization import from_buffer, from_bytes, to_bytes
+from shoal.core.serialization import from_buffer, from_bytes, into_buffer, to_bytes
 from shoal.core.types import Reply
 
 
@@ -97,6 +97,24 @@ def test_any_bytes_give_a_tree_or_an_error(data):
 def test_a_buffer_may_go_on_after_its_packet():
     buffer = memoryview(bytearray(GOOD + bytes(100)))
     assert to_bytes(from_buffer(buffer)) == GOOD
+
+
+def test_a_buffer_receives_the_bytes_of_the_packet_whatever_the_layout():
+    """Tensors in other layouts, and some that begin where their type is not aligned."""
+    images = torch.arange(120.0).reshape(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    tree = {
+        "last": images,
+        "odd": torch.tensor([True, False, True]),
+        "behind": torch.arange(4.0),
+        "turned": torch.arange(6, dtype=torch.int64).reshape(2, 3).T,
+        "none": torch.empty(0, 3),
+        "half": torch.ones(3, dtype=torch.float8_e5m2),
+        "learned": torch.ones(2, requires_grad=True),
+    }
+    expected = to_bytes(tree)
+    buffer = memoryview(bytearray(len(expected) + 7))
+    assert into_buffer(tree, buffer) == len(expected)
+    assert bytes(buffer) == expected + bytes(7)
 
 
 @pytest.mark.parametrize("part", [b"[],", b"{},", b'["t","bool",[]],', b"1.5,", b'"a",'])

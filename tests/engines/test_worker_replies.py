@@ -1,12 +1,14 @@
-"""What arrives from worker processes: slots are used again, and a method may keep what it gets."""
+"""Replies of worker processes: when clients are assigned, and what becomes of replies that are kept."""
 
 import copy
 
+import pytest
 from toy import BATCH_NORM, KEY, same, setup
 
 from shoal.core.engine import Work
 from shoal.core.flat import Flat
 from shoal.core.types import Cohort, Moment
+from shoal.engines import worker_pool
 from shoal.loop import start
 
 COHORT = Cohort((7, 6, 5, 4, 3, 2, 1, 0), {}, 8)
@@ -24,6 +26,23 @@ def replies(mode):
         copies.append(copy.deepcopy(delivery.reply))
     federation.engine.close()
     return kept, copies
+
+
+@pytest.mark.parametrize(("quick", "most"), [(0.0, 1), (1e9, 2)])
+def test_only_quick_clients_are_assigned_before_a_worker_is_free(quick, most, monkeypatch):
+    """`most` clients of a worker are unanswered at a time, once it is known how long they take."""
+    unanswered = []
+    send = worker_pool.Exchange._send
+
+    def noted(self, worker, position):
+        send(self, worker, position)
+        unanswered.append(len(self._unanswered(worker)))
+
+    monkeypatch.setattr(worker_pool, "QUICK", quick)
+    monkeypatch.setattr(worker_pool.Exchange, "_send", noted)
+    kept, _ = replies("workers")
+    assert max(unanswered) == most
+    assert same(kept, replies("serial")[0])
 
 
 def test_a_reply_that_is_kept_stays_as_it_arrived():

@@ -10,7 +10,7 @@ from shoal.models.layers import (
     Dropout,
     batch_norms,
     chain,
-    channels_go_last,
+    channels_last,
     dropouts,
     last_linear,
     noise_shapes,
@@ -270,15 +270,26 @@ def test_every_model_ends_in_fc(name):
     assert not any(part._forward_hooks for part in module.modules())
 
 
-@pytest.mark.parametrize(
-    ("layers", "last"),
-    [
-        ([nn.Conv2d(3, 8, 3)], True),  # 6 x 6 positions, 216 weights
-        ([nn.Conv2d(3, 8, 3, stride=8)], True),  # one position: 8 numbers, still one for 27 weights
-        ([nn.Conv2d(3, 20, 8)], False),  # one number for 192 weights
-        ([nn.Flatten(), nn.Linear(192, 2)], False),
-    ],
-)
-def test_channels_go_last_where_a_sample_makes_numbers_enough(layers, last):
-    """A fiftieth of the weights at least; where nothing is convolved there is nothing to bring in order."""
-    assert channels_go_last(nn.Sequential(*layers), (3, 8, 8)) is last
+def test_channels_go_last_where_a_layer_has_activations_enough():
+    """A fiftieth of its weights at least."""
+    layers = [
+        nn.Conv2d(3, 8, 3, padding=1),  # 8 x 8 positions, 216 weights
+        nn.Conv2d(8, 16, 3, stride=8),  # one position: 16 numbers, and 1,152 weights: 0.014
+        nn.Conv2d(16, 16, 1),  # 16 numbers, 256 weights
+        nn.Flatten(),
+        nn.Linear(16, 2),
+    ]
+    assert channels_last(nn.Sequential(*layers), (3, 8, 8)) == {"0", "2"}
+    assert channels_last(nn.Sequential(nn.Flatten(), nn.Linear(192, 2)), (3, 8, 8)) == set()
+
+
+def test_activations_of_a_layer_that_is_used_twice_add_up():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(8, 8, 3, padding=1)  # 576 weights, 8 numbers each time
+
+        def forward(self, x):
+            return self.conv(self.conv(x))
+
+    assert channels_last(Twice(), (8, 1, 1)) == {"conv"}  # 16 of 576; 8 would be 0.014 of it

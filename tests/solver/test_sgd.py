@@ -21,15 +21,21 @@ def trained(solver, shift=None, task=None, round=0):
     )
 
 
-@pytest.mark.parametrize("norm", ["none", "batch"])
+MODELS = {
+    "none": {"dataset": "toy:blobs", "model": "toy:net", "norm": "none"},
+    "batch": {"dataset": "toy:blobs", "model": "toy:net", "norm": "batch"},
+    "two layouts": {"dataset": "toy:stripes", "model": "toy:narrowing_cnn"},
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "options", [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "weight_decay": 0.01}]
 )
-def test_equals_torchs_own_optimiser(options, norm):
+def test_equals_torchs_own_optimiser(options, model):
     solver = Sgd(lr=0.1, batch=7, epochs=2, **options)
-    weights, data, task, result = trained(
-        solver, task={"dataset": "toy:blobs", "model": "toy:net", "norm": norm}
-    )
+    weights, data, task, result = trained(solver, task=MODELS[model])
+    assert task.channels_last == ({"0"} if model == "two layouts" else set())
     module = task.module(weights).train()
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1, **options)
     losses = []

@@ -5,8 +5,8 @@ The header describes the structure and so determines how many bytes follow: a pa
 without writing it. NamedTuples are sent by name and looked up in modules that are already imported, so
 reading a packet never runs foreign code.
 
-Packets come from outside. Whatever the bytes, reading them gives a tree or a `PacketError`, and takes memory
-in proportion to their length.
+Packets are untrusted input. Whatever the bytes, reading them returns a tree or raises a `PacketError`, and
+takes memory in proportion to their length.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ def into_buffer(tree: Tree, buffer: memoryview) -> int:
     buffer[4:offset] = header
     for tensor in found:
         size = tensor.numel() * tensor.element_size()
-        if size:
+        if size and offset % tensor.element_size() == 0:  # one pass over memory, whatever the tensor's layout
+            place = torch.frombuffer(buffer, dtype=tensor.dtype, count=tensor.numel(), offset=offset)
+            place.view(tensor.shape).copy_(tensor.detach())
+        elif size:
             place = torch.frombuffer(buffer, dtype=torch.uint8, count=size, offset=offset)
             place.copy_(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8))
         offset += size
@@ -214,7 +217,7 @@ def _rebuild(description: Any, found: Iterator[Tensor]) -> Tree:
     if kind == "d":
         return {name: _rebuild(value, found) for name, value in rest[0]}
     if kind == "n":
-        # not by a call, which might run code of the class
+        # without calling the class, which might run its own code
         return tuple.__new__(_named_tuple(rest[0]), [_rebuild(value, found) for value in rest[1]])
     values = [_rebuild(value, found) for value in rest[0]]
     return tuple(values) if kind == "u" else values
@@ -231,7 +234,7 @@ def _named_tuple(name: str) -> type[tuple]:
 
 
 def _tensor_specs(description: Any, most: int = MOST_NODES) -> list[tuple[str, list[int]]]:
-    """Formats and shapes of all tensors, in order; raises `PacketError` if it does not describe a tree."""
+    """Dtypes and shapes of all tensors, in order; raises `PacketError` if it does not describe a tree."""
     found: list[tuple[str, list[int]]] = []
     _check(description, found, [most], DEEPEST)
     return found
@@ -252,7 +255,7 @@ def _check(description: Any, found: list[tuple[str, list[int]]], left: list[int]
 
 
 def _children(description: list[Any], found: list[tuple[str, list[int]]]) -> Sequence[Any]:
-    """The parts of a node; adds it to `found` if it is a tensor."""
+    """The children of a node; adds the node to `found` if it is a tensor."""
     match description:
         case ["t", str(dtype), list(shape)] if dtype in _DTYPES and _is_shape(shape):
             found.append((dtype, shape))
@@ -275,6 +278,6 @@ def _children(description: list[Any], found: list[tuple[str, list[int]]]) -> Seq
 
 
 def _is_shape(shape: list[Any]) -> bool:
-    """Whether it is a shape that a tensor may have: strides must not overflow, not even if a length is 0."""
+    """Whether a tensor may have this shape: strides must not overflow, even if a length is 0."""
     lengths = [max(n, 1) for n in shape if type(n) is int and n >= 0]
     return len(lengths) == len(shape) <= MOST_AXES and math.prod(lengths) < 2**60

@@ -64,10 +64,15 @@ class Live:
         noise: Collection[str],
         frozen: Collection[str],
         dtype: torch.dtype,
-        channels_last: bool,
+        channels_last: Collection[str],
     ) -> None:
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
-        self.module: nn.Module = module.to(memory_format=self._layout)  # type: ignore[call-overload]
+        self.module = module
+        for name, part in module.named_modules():
+            if name in channels_last:
+                part.to(memory_format=torch.channels_last)
+            elif channels_last and isinstance(part, nn.Conv2d):
+                part.register_forward_pre_hook(_in_usual_layout)
         self._noise = {name: module.get_submodule(name.rpartition(".")[0]) for name in noise}
         self.values: dict[str, Tensor] = dict(_trained(module, frozen))
         self._dtype = dtype
@@ -102,6 +107,11 @@ class Live:
         return outputs.float()
 
 
+def _in_usual_layout(layer: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The inputs of a convolution, which decide on the layout in which it is computed."""
+    return tuple(value.contiguous() for value in args)
+
+
 def _trained(module: nn.Module, frozen: Collection[str]) -> dict[str, nn.Parameter]:
     """The parameters that are trained, by name."""
     return {name: value for name, value in module.named_parameters() if name not in frozen}
@@ -114,16 +124,16 @@ class Task:
     build: Callable[[], nn.Module]
     loss: LossName
     classes: int  # 0: regression
-    noise_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # per sample, by buffer
+    noise_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # per sample, by buffer name
     batch_norms: tuple[str, ...] = ()  # names of the modules that normalise with batch statistics
     device: str = "cpu"
     plan: Plan | None = None  # set if the compiled kernels can train the model
     last: str | None = None  # name prefix of the final linear layer's parameters; None without one
-    root: Callable[[int], Data] | None = None  # takes that many of the server's own samples, if it holds any
+    root: Callable[[int], Data] | None = None  # returns n of the server's own samples; None if it holds none
     frozen: Mapping[str, Tensor] = field(default_factory=dict)  # parameters that are neither trained nor sent
     shape: tuple[int, ...] = ()  # of one sample
-    held: tuple[str, ...] = ()  # parameters that stay as they are when a client trains
-    channels_last: bool = False  # the memory layout that convolutions are computed in
+    held: tuple[str, ...] = ()  # parameters that local training leaves unchanged
+    channels_last: frozenset[str] = frozenset()  # the names of the convolutions computed in that layout
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
     _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -150,7 +160,7 @@ class Task:
         return Layout(tuple(self._shapes), tuple(self._shapes.values()))
 
     def live(self, dtype: torch.dtype) -> Live:
-        """The resident copy of the model in which all clients train: nothing is allocated per client."""
+        """The resident copy of the model, in which all clients train: nothing is allocated per client."""
         if dtype not in self._live:
             self._live[dtype] = Live(
                 copy.deepcopy(self._modules[True]), self.noise_shapes, self.frozen, dtype, self.channels_last
@@ -259,9 +269,9 @@ class Task:
 
     @contextmanager
     def evaluating(self, weights: Weights) -> Iterator[nn.Module]:
-        """A module as `module` returns it, without gradients, for one use: it is kept for the next.
+        """A module like that of `module`, without gradients, for use within this block; it is reused later.
 
-        Threads have modules of their own.
+        Threads that evaluate at the same time get separate modules.
         """
         kept = self._idle.pop() if self._idle else copy.deepcopy(self._modules[False]).requires_grad_(False)
         mine = {**dict(kept.named_parameters()), **dict(kept.named_buffers())}

@@ -1,12 +1,13 @@
 """Worker processes with one thread each.
 
 Workers are forked, so that they have data, task and method without any transfer. Messages, memories and
-answers are in memory that the processes share; only a few numbers per client go through a pipe. A worker
-has at most two clients at a time. Clients are assigned and collected in the order of the cohort, so that
-memory use does not grow with the cohort.
+answers are passed in shared memory; only a few numbers per client go through a pipe. A worker has at most two
+clients at a time. Clients are assigned and collected in the order of the cohort, so that memory use does not
+grow with the cohort. While clients are quick, each worker has its next one at hand; where they take long, a
+client goes to the first worker that is free, or the round would end with one worker idle.
 
-If a worker dies, or takes too long for one client, it is replaced and its clients are run once more; a second
-time is an error that names the client.
+If a worker dies, or takes too long for one client, it is replaced and its clients are run once more; the
+second time, that is an error that names the client.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from shoal.core.client import ClientSide, Visit
 from shoal.core.codec import Packet
-from shoal.core.engine import Delivery, Work
+from shoal.core.engine import Delivery, Verb, Work
 from shoal.core.errors import SpecError, StageError
 from shoal.core.flat import flat
 from shoal.core.key import Key
@@ -39,6 +40,7 @@ from shoal.engines.serial import delivered
 from shoal.engines.worker_process import ClientJob, ClientResult, Slot, serve
 
 SLOTS = 2  # clients that a worker has at a time: one runs, one waits to run or to be collected
+QUICK = 0.05  # seconds: a client that takes longer is not assigned before its worker is free
 SPARE = 2**20  # extra bytes of a slot, beyond the expected size of its content
 
 
@@ -50,8 +52,8 @@ class Worker:
     pipe: Connection
     slots: list[Slot]
     assigned: dict[int, int] = field(default_factory=dict)  # slot -> position in the cohort, in order
-    since: float = 0.0  # when it began with the client that it works on
-    silent: bool = False  # whether it was ended because it had not answered for too long
+    since: float = 0.0  # when it started on its current client
+    silent: bool = False  # whether it was killed because it did not answer in time
 
     def free(self) -> int | None:
         """A slot that is not in use, if there is one."""
@@ -67,9 +69,10 @@ class Workers:
         self._count = count
         self.workers: list[Worker] = []
         self.buffer: mmap.mmap | None = None  # for the message that all clients of an exchange share
-        self.shared_messages = 0  # how many were written to the buffer
+        self.shared_messages = 0  # how many have been written to the buffer
         self._capacity = 0
-        self.largest = 0  # size of an answer so far
+        self.largest = 0  # bytes of the largest answer so far
+        self.seconds: dict[Verb, float] = {}  # that the last client took
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
@@ -143,7 +146,7 @@ class Exchange:
                 yield self._read(position, worker, done)
                 worker.assigned.pop(done.slot)
         except BaseException:
-            self._pool.close()  # workers may still be busy with the exchange that is given up
+            self._pool.close()  # workers may still be busy with the abandoned exchange
             raise
 
     def _share(self) -> int:
@@ -158,10 +161,15 @@ class Exchange:
 
     def _assign(self) -> None:
         while self._waiting:
-            free = [(len(w.assigned), i) for i, w in enumerate(self._pool.workers) if w.free() is not None]
+            free = [(len(w.assigned), i) for i, w in enumerate(self._pool.workers) if self._takes_more(w)]
             if not free:
                 return
             self._send(self._pool.workers[min(free)[1]], self._waiting.popleft())
+
+    def _takes_more(self, worker: Worker) -> bool:
+        """Whether a worker may be assigned a client, to be run at once or as its next one."""
+        quick = self._pool.seconds.get(self._work.verb, math.inf) < QUICK
+        return worker.free() is not None and (quick or not self._unanswered(worker))
 
     def _send(self, worker: Worker, position: int) -> None:
         client, slot = self._cohort.ids[position], worker.free()
@@ -201,7 +209,8 @@ class Exchange:
                 continue
             if done.error:
                 raise (SpecError if done.is_spec_error else StageError)(done.error)
-            worker.since = time.monotonic()
+            now = time.monotonic()
+            self._pool.seconds[self._work.verb], worker.since = now - worker.since, now
             self._pool.largest = max(self._pool.largest, done.length)
             self._arrived[worker.assigned[done.slot]] = (worker, done)
 
@@ -210,14 +219,14 @@ class Exchange:
         return [position for position in worker.assigned.values() if position not in self._arrived]
 
     def _patience(self, busy: Sequence[Worker]) -> float | None:
-        """How long to wait for the next sign of a worker; None: for ever."""
+        """How many seconds to wait for a worker's next answer; None: forever."""
         if math.isinf(self._pool.timeout):
             return None
         oldest = min(worker.since for worker in busy)
         return max(0.0, oldest + self._pool.timeout - time.monotonic())
 
     def _end_the_silent(self, busy: Sequence[Worker]) -> None:
-        """End workers that have not answered for too long; they are then replaced like dead ones."""
+        """Kill workers that have not answered in time; they are then replaced like dead ones."""
         for worker in busy:
             if time.monotonic() - worker.since >= self._pool.timeout:
                 worker.silent = True
@@ -259,7 +268,7 @@ class Exchange:
 
 
 def _copied(tree: Tree) -> Tree:
-    """In memory of its own, models in one vector: so they are checked and added up at once."""
+    """A copy in which each model is one vector, so that it can be checked and summed in one operation."""
     return tree_map(_own, tree, is_leaf=_is_model)
 
 

@@ -1,4 +1,4 @@
-"""Dropout whose randomness is an argument, and functions that inspect the layers of a module."""
+"""Dropout that takes its random numbers as input, and functions that inspect the layers of a module."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Norm = Literal["batch", "group", "none"]
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
-FEW_BESIDE_WEIGHTS = 0.02  # numbers that convolutions compute for a sample, beside one of their weights
+FEW_BESIDE_WEIGHTS = 0.02  # activations per sample and weight of a convolution; below, they count as few
 
 _RANDOM = (
-    nn.Dropout,  # only subclasses are found here: the class itself is replaced before
+    nn.Dropout,  # matters for subclasses only: the class itself is replaced
     nn.Dropout1d,
     nn.Dropout2d,
     nn.Dropout3d,
@@ -37,7 +37,7 @@ _RANDOM_IF_DROPPING = (nn.RNNBase, nn.MultiheadAttention)  # their dropout is an
 class Dropout(nn.Module):
     """Dropout whose uniform random numbers are passed in, as the buffer `noise` of the input's shape.
 
-    torch's version draws from the global generator, so that results would depend on the order in which
+    torch's version draws from the global generator, with which results would depend on the order in which
     clients run.
     """
 
@@ -76,7 +76,7 @@ def dropouts(module: nn.Module) -> dict[str, Dropout]:
 def noise_shapes(
     module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
 ) -> dict[str, tuple[int, ...]]:
-    """The name of each noise buffer, and the shape of its activation for one sample, found by a dry run.
+    """The name of each noise buffer and its shape for one sample, found by a dry run.
 
     `shape` and `dtype` are those of one sample. The module is not changed.
     """
@@ -101,17 +101,24 @@ def last_linear(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype = 
     return next((f"{name}." if name else "" for name, out in made.items() if out is outputs), None)
 
 
-def channels_go_last(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> bool:
-    """Whether convolutions are faster with channels last, found by a dry run.
+def channels_last(
+    module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> frozenset[str]:
+    """The names of the convolutions that are faster with channels last, found by a dry run.
 
-    In that layout every step brings the weights into another order first. Where a sample makes few numbers
-    beside them, as in a deep network on small images, this takes longer than it saves.
+    In that layout, every step first reorders the weights. Where a layer has few activations per sample
+    compared with its weights, as the deep ones of a network on small images, this takes longer than it saves.
     """
-    layers = [part for part in module.modules() if isinstance(part, nn.Conv2d)]
-    made: list[int] = []
-    hooks = [layer.register_forward_hook(lambda _, __, out: made.append(out[0].numel())) for layer in layers]
+    layers = {name: part for name, part in module.named_modules() if isinstance(part, nn.Conv2d)}
+    made = dict.fromkeys(layers, 0)
+
+    def count(name: str, layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
+        made[name] += out[0].numel()
+
+    hooks = [layer.register_forward_hook(partial(count, name)) for name, layer in layers.items()]
     _dry_pass(module, shape, dtype, hooks)
-    return bool(layers) and sum(made) >= FEW_BESIDE_WEIGHTS * sum(layer.weight.numel() for layer in layers)
+    enough = {name: FEW_BESIDE_WEIGHTS * layer.weight.numel() for name, layer in layers.items()}
+    return frozenset(name for name, numbers in made.items() if numbers >= enough[name])
 
 
 def _keep(made: dict[str, Tensor], name: str, layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
@@ -159,7 +166,7 @@ def own_dropout(module: nn.Module) -> nn.Module:
     Use the returned module: it is a new one if `module` is itself an `nn.Dropout`. Calls of
     `torch.nn.functional.dropout` in a forward pass cannot be detected.
     """
-    # Duplicates too: a layer registered under two names is used in two places, which need separate noise.
+    # Include duplicates: a layer registered under two names is used in two places, which need separate noise.
     parts = list(module.named_modules(remove_duplicate=False))
     for name, part in parts:
         if _draws(part):
@@ -194,7 +201,7 @@ def _mixes_samples(part: nn.Module) -> bool:
 
 
 def norm2d(kind: Norm, channels: int) -> nn.Module:
-    """A normalisation layer for image models; `none` is an identity, so that layer names stay the same."""
+    """A normalisation layer for image models; for `none` an identity, so that layer names stay the same."""
     if kind not in _NORM_LAYERS:
         raise SpecError(f"norm must be one of {', '.join(_NORM_LAYERS)}, got {kind!r}")
     return _NORM_LAYERS[kind](channels)

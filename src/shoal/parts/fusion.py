@@ -105,7 +105,7 @@ def fused_task(task: Task, operator: Operator) -> Task:
         task.device,
         None if plan is None else with_fusion(plan, length),
         frozen={f"{NET}{name}": value for name, value in task.frozen.items()},
-        channels_last=task.channels_last,
+        channels_last=frozenset(f"{NET}{name}" for name in task.channels_last),
     )
 
 

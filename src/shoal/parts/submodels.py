@@ -92,7 +92,7 @@ def cut_task(task: Task, depth: int) -> Task:
         None if task.plan is None else plan_of(module, task.shape, task.loss, drops),
         EXIT,
         shape=task.shape,
-        channels_last=task.channels_last,
+        channels_last=task.channels_last & names,
     )
 
 

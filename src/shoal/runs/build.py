@@ -32,7 +32,7 @@ from shoal.loop import Federation
 from shoal.models import DEFAULT_LOSS
 from shoal.models.layers import (
     batch_norms,
-    channels_go_last,
+    channels_last,
     dropouts,
     last_linear,
     noise_shapes,
@@ -52,13 +52,13 @@ class Setup(NamedTuple):
 
     spec: Spec  # with all automatic choices resolved
     federation: Federation
-    dataset: Dataset | None  # None: at a server without data
+    dataset: Dataset | None  # None for a server without data
     shards: Shards
     side: ClientSide
 
 
 class Samples(NamedTuple):
-    """The properties of the samples that a model depends on; all that a server without data knows."""
+    """The properties of samples on which a model depends; a server without data knows only these."""
 
     name: str  # of the data set
     shape: tuple[int, ...]  # of one sample
@@ -72,7 +72,7 @@ class Samples(NamedTuple):
 
 
 def build(spec: Spec, elsewhere: Elsewhere | None = None) -> Setup:
-    """A simulation: the server and all clients on this machine, or the clients elsewhere."""
+    """Build a simulation: the server and all clients on this machine, or the clients elsewhere."""
     dataset, shards = deal(spec)
     dataset = moved(dataset, spec.engine.device)
     timetable = timetable_of(spec, shards)
@@ -145,7 +145,7 @@ def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Fede
 
 
 def _model_key(spec: Spec) -> Key:
-    """The key of the initial weights; server and clients use the same."""
+    """The key of the initial weights, the same for server and clients."""
     return spec.seeds.key("model", spec.seed).fold("init")
 
 
@@ -190,7 +190,7 @@ def load_dataset(task: TaskSpec) -> Dataset:
 
 
 def make_task(spec: Spec, samples: Samples) -> Task:
-    """The model, built for the shape of the samples, with a matching loss."""
+    """The task: the model, built for the shape of the samples, with a matching loss."""
     builder, classes = model_builder(spec.task.model), samples.classes
     build = partial(_module, builder, samples.shape, classes, spec.task.options)
     if spec.task.init is not None:
@@ -206,7 +206,7 @@ def make_task(spec: Spec, samples: Samples) -> Task:
     with Stage(f"task.model: {builder.__name__}", None, 0):
         noise = noise_shapes(probe, samples.shape, samples.dtype)
         last = last_linear(probe, samples.shape, samples.dtype)
-        channels_last = channels_go_last(probe, samples.shape, samples.dtype)
+        go_last = channels_last(probe, samples.shape, samples.dtype)
     device = spec.engine.device
     whole = device == "cpu" and samples.dtype == torch.float32 and not frozen
     rates = {name: layer.p for name, layer in dropouts(probe).items()}
@@ -223,7 +223,7 @@ def make_task(spec: Spec, samples: Samples) -> Task:
         last,
         frozen=frozen,
         shape=samples.shape,
-        channels_last=channels_last,
+        channels_last=go_last,
     )
 
 
@@ -259,7 +259,7 @@ def _module(
 def _called(
     function: Callable[..., Any], path: str, given: tuple[Any, ...], options: Mapping[str, Any]
 ) -> Any:
-    """Call the function of a data set or model with those options that it has arguments for."""
+    """Call the function of a data set or model with the options that it has arguments for."""
     mine = {name: options[name] for name in arguments(function) if name in options}
     try:
         inspect.signature(function).bind(*given, **mine)
