@@ -18,11 +18,11 @@ from shoal.runs.build import Setup
 from shoal.runs.runner import closing, one_thread
 from shoal.spec import Spec, from_table, to_table
 
-TRIALS = 8  # rounds that warm up, or one if they are long
+TRIALS = 8  # warm-up rounds; fewer if they are long
 LONG = 0.5  # seconds
-GROWING = 100  # rounds at most in which memories still grow
-CALM = 5  # rounds in which they do not: now and then there is one without a new client
-FEW_PAGES = 20  # that a round takes from the operating system once they no longer do
+GROWING, PATIENCE = 100, 10.0  # limits in rounds and seconds while client memories still grow
+CALM = 5  # consecutive rounds without growth: a single one may just have had no new client
+FEW_PAGES = 20  # a round without growth takes at most this many pages from the operating system
 
 Row = dict[str, Any]
 
@@ -36,7 +36,7 @@ class Timed:
 
     @property
     def mode(self) -> str:
-        """How clients are visited at the moment."""
+        """The current mode of the engine."""
         engine = self._setup.federation.engine
         return engine.mode if isinstance(engine, LocalEngine) else ""
 
@@ -46,26 +46,25 @@ class Timed:
         return trains_in_blocks(self._setup.side)
 
     def round(self) -> float:
-        """The seconds that the next round takes."""
+        """Run the next round; returns its seconds."""
         started = time.perf_counter()
         self._progress, _ = advance(self._setup.federation, self._progress)
         return time.perf_counter() - started
 
     def settle(self) -> None:
-        """Play until processes are started, memory is taken, and "auto" has made up its mind."""
+        """Run rounds until processes are started, memory is allocated, and "auto" has chosen a mode."""
         engine = self._setup.federation.engine
         for _ in range(TRIALS):
             if self.round() > LONG and self.round() > LONG:
                 break
         while isinstance(engine, LocalEngine) and not engine.settled:
             self.round()
-        calm = 0
+        calm, started = 0, time.perf_counter()
         for _ in range(GROWING):
             before = _pages_taken()
-            if self.round() > LONG / 10:
-                return
+            self.round()
             calm = calm + 1 if _pages_taken() - before <= FEW_PAGES else 0
-            if calm == CALM:
+            if calm == CALM or time.perf_counter() - started > PATIENCE:
                 return
 
 
@@ -75,13 +74,13 @@ def _pages_taken() -> int:
 
 @contextmanager
 def closed_after(spec: Spec) -> Iterator[Timed]:
-    """The federation of a spec."""
+    """The federation of a spec, closed at the end of the block."""
     with closing(spec) as setup:
         yield Timed(setup)
 
 
 class Away:
-    """A federation in a process of its own, with what `Timed` has."""
+    """A federation in its own process, with the interface of `Timed`."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -110,7 +109,7 @@ class Away:
 
 
 def received(pipe: Connection) -> Any:
-    """What comes next; an error is raised here."""
+    """The next answer from the pipe; if it is an error, it is raised here."""
     answer = pipe.recv()
     if isinstance(answer, Exception):
         raise answer
@@ -119,14 +118,16 @@ def received(pipe: Connection) -> Any:
 
 @contextmanager
 def apart(spec: Spec) -> Iterator[Away]:
-    """The federation of a spec in a process of its own: beside one that forks, every page that it writes
-    would be copied."""
+    """The federation of a spec in its own process.
+
+    In the process of another federation that forks, every page that it writes would be copied.
+    """
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, to_table(spec)))
     process.start()
-    theirs.close()  # so that the end of the process is the end of the pipe
+    theirs.close()  # so that the pipe closes when the process ends
     try:
         received(ours)
         yield Away(ours)
@@ -138,7 +139,7 @@ def apart(spec: Spec) -> Iterator[Away]:
 
 
 def _serve(pipe: Connection, table: Mapping[str, Any]) -> None:
-    """Answer with what a federation has by the names that come, until None does."""
+    """Answer requests for attributes of a federation by name, until None arrives."""
     try:
         with one_thread(), closed_after(from_table(table)) as timed:
             pipe.send(None)
@@ -150,7 +151,7 @@ def _serve(pipe: Connection, table: Mapping[str, Any]) -> None:
 
 
 def digits(model: str, method: str, **tables: Any) -> Spec:
-    """A hundred clients with digits, ten a round, batch 10, one epoch; no evaluation and no checkpoints."""
+    """A hundred clients with digits, ten per round, batch 10, one epoch; no evaluation, no checkpoints."""
     return from_table(
         {
             "task": {"dataset": "mnist5k", "model": model},
