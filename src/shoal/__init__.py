@@ -1,4 +1,4 @@
-"""Shoal: federated learning between clients that differ in everything.
+"""Shoal: federated learning between clients that are nothing alike.
 
 Public names are imported on first use, so that `shoal --help` does not wait for torch.
 """

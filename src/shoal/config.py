@@ -22,10 +22,10 @@ from shoal.core.errors import SpecError
 MISSING = inspect.Parameter.empty
 Table = dict[str, Any]
 
-LARGEST_INTEGER = 2**63  # of a table; it must be smaller
+LARGEST_INTEGER = 2**63  # integers in a table must be smaller
 LONGEST_SHOWN = 80  # characters of a name or a value in an error message
 
-OTHER_WORDS = {  # of other frameworks and of papers, for the fields that are meant
+OTHER_WORDS = {  # names from other frameworks and papers, and the fields that they stand for
     "learning_rate": "lr",
     "batch_size": "batch",
     "local_epochs": "epochs",
@@ -50,7 +50,7 @@ class Catalogue(NamedTuple):
     entries: Mapping[str, Callable[..., Any]]
     tag: str = "name"
     implied: Mapping[str, str] = {}  # fields that say which part is meant, without its name
-    protocol: type | tuple[type, ...] | None = None  # what its entries derive from; None: they are functions
+    protocol: type | tuple[type, ...] | None = None  # base class of its entries; None: they are functions
 
     def named(self, table: Table) -> Table:
         """The table with the name that its fields imply, if it has none."""
@@ -71,7 +71,7 @@ def arguments(constructor: Callable[..., Any]) -> dict[str, Argument]:
     return {p.name: Argument(hints[p.name], p.default) for p in options}
 
 
-@lru_cache(maxsize=1024)  # a spec asks for those of the same few parts many times
+@lru_cache(maxsize=1024)  # a spec needs the hints of the same few parts many times
 def _hints(constructor: Callable[..., Any]) -> dict[str, Any]:
     return typing.get_type_hints(constructor)
 
@@ -116,7 +116,7 @@ def choose(catalogue: Catalogue, name: Any, path: str) -> Callable[..., Any]:
 
 
 def _imported(name: str, path: str, catalogue: Catalogue) -> Callable[..., Any]:
-    """The object with that name. It is of the right kind, and nothing but its module has run."""
+    """Import the object with that name and check its kind; this runs nothing but its module."""
     module, _, attribute = name.partition(":")
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise SpecError(f"{path} = {name!r} is a part of Python, not a {catalogue.kind}")
@@ -124,7 +124,7 @@ def _imported(name: str, path: str, catalogue: Catalogue) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), attribute)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a module may do anything while it is imported, and even exit
+    except BaseException as error:  # a module may do anything while it is imported, even exit
         reason = str(error) if isinstance(error, ImportError | AttributeError) else repr(error)
         raise SpecError(
             f"{path} = {name!r} cannot be imported ({reason}); it must be package.module:object"
@@ -222,7 +222,7 @@ def _spoken(wanted: type) -> str:
 
 
 def write(value: Any, catalogues: Mapping[Any, Catalogue]) -> Any:
-    """The inverse of `read` and `part`: plain tables, lists and scalars. None is left out."""
+    """The inverse of `read` and `part`: plain tables, lists and scalars. Fields that are None are omitted."""
     if isinstance(value, list | tuple):
         return [write(item, catalogues) for item in value]
     if not dataclasses.is_dataclass(value) or isinstance(value, type):

@@ -1,4 +1,4 @@
-"""Everything that an extension of Shoal derives from or calls, in one place."""
+"""Everything that an extension of Shoal may derive from or call, in one place."""
 
 from shoal.aggregators.aggregator import Aggregator, Outcome, Weighting, moved
 from shoal.aggregators.averaging import Averaged, Averaging, AveragingMethod

@@ -37,7 +37,7 @@ class Federation:
     key: Key  # for everything that is drawn at random, except initial weights
     model_key: Key  # for initial weights
     remembers: bool  # whether clients have a memory
-    min_replies: int = 1  # with fewer replies, an exchange counts as if it had none
+    min_replies: int = 1  # with fewer replies, an exchange is treated as if it had none
     deadline: Deadline = ALWAYS  # until when replies count
     faults: FaultRates = ALL_WELL  # what goes wrong between server and clients
 
@@ -49,7 +49,7 @@ class Progress(NamedTuple):
     state: State
     selector: Any
     accepted: Mapping[int, Version]  # of each client's memory
-    known: frozenset[int]  # the clients that were admitted, if profiles are asked for
+    known: frozenset[int]  # the clients that have been admitted, if profiles are used
 
 
 class Round(NamedTuple):
@@ -81,7 +81,7 @@ def advance(federation: Federation, progress: Progress) -> tuple[Progress, Round
         cohort, reports = _selected(federation, progress, moment, tally)
         cohort, samples = _ordered(engine, cohort)
         asked = moment._replace(key=key.fold("legs"), reports=reports)
-        # nothing can be learned of nobody; so no method has to know of empty rounds
+        # an empty cohort has no legs, so methods need not handle empty rounds
         legs = federation.method.legs(progress.state, cohort, asked) if cohort.ids else ()
         tally.metrics.update(federation.method.planned(progress.state, cohort, asked) if cohort.ids else {})
     walk = RoundWalk(federation, progress, legs, samples, key, tally)
@@ -99,7 +99,7 @@ def _ids(leg: Cohort) -> tuple[int, ...]:
 def _selected(
     federation: Federation, progress: Progress, moment: Moment, tally: Tally
 ) -> tuple[Cohort, Mapping[int, Report]]:
-    """The cohort of a round, empty if nobody can be reached, and what clients report of their devices."""
+    """The cohort of a round, empty if no client can be reached, and the clients' device reports."""
     engine, selector = federation.engine, federation.selector
     available = engine.clients(moment.round)
     asked = selector.asks_report or federation.method.asks_report
@@ -149,7 +149,7 @@ class RoundWalk:
         self._leg += 1
 
     def arrive(self, state: State, metrics: Metrics) -> None:
-        """Jump to the end of the round; skipped legs are counted with the bytes of the last one."""
+        """Jump to the end of the round; each skipped leg is counted with the bytes of the last one run."""
         self._tally.repeat(len(self.legs) - self._leg)
         self._tally.metrics.update(metrics)
         self.progress = self.progress._replace(state=state)
@@ -251,7 +251,7 @@ def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -
 
 
 def _ordered(engine: Engine, cohort: Cohort) -> tuple[Cohort, dict[int, int]]:
-    """The cohort, largest clients first, then by id: long jobs start first, and every engine folds alike.
+    """The cohort, largest clients first, then by id: long jobs start first, and all engines fold alike.
 
     Also returns the number of samples that each client has declared, in that order.
     """

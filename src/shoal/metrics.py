@@ -48,7 +48,7 @@ def auc(scores: np.ndarray, true: np.ndarray) -> float:
 
 
 def fairness(clients: Sequence[Mapping[str, Tensor]], measure: str) -> dict[str, float]:
-    """How a measure varies over clients: mean, mean of the worst tenth (at least one client), deviation."""
+    """How a measure varies over clients: mean, mean of the worst tenth (at least one client) and std."""
     values = np.sort([float(client[measure]) for client in clients])
     worst = values if measure == "accuracy" else values[::-1]
     tenth = max(1, len(values) // 10)

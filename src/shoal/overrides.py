@@ -24,7 +24,7 @@ def with_settings(table: Table, settings: Iterable[str]) -> Table:
 
 
 def with_values(table: Table, values: Mapping[str, Any]) -> Table:
-    """The table with some fields set, which are named by their paths."""
+    """The table with new values for some fields, which are given by their paths."""
     table = _copied(table)
     for path, value in values.items():
         names, setting = [name.strip() for name in path.split(".")], f"{path}={value}"
@@ -42,7 +42,7 @@ def with_values(table: Table, values: Mapping[str, Any]) -> Table:
 
 
 def _of_another_kind(table: Table, catalogue: Catalogue, name: Any) -> Table:
-    """The fields of a part's table that another part of the same kind has too."""
+    """The fields of a part's table that another part of the same kind also has."""
     known = arguments(choose(catalogue, name, f"{catalogue.kind}.{catalogue.tag}"))
     return {field: value for field, value in table.items() if field in known}
 
@@ -64,7 +64,7 @@ def _copied(value: Any) -> Any:
 
 
 def value_of(text: str) -> Any:
-    """A value as TOML, or as a string if it is none."""
+    """The text parsed as a TOML value, or the text itself if it is not one."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

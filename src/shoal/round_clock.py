@@ -1,4 +1,4 @@
-"""The virtual clock of a round: when each client would have replied, and who is too late."""
+"""The virtual clock of a round: when each client would have replied, and which replies are too late."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class ClientTurn(NamedTuple):
 
 
 class Deadline(NamedTuple):
-    """Until when replies count."""
+    """Which replies count."""
 
-    seconds: float = math.inf  # since the round began
-    over_select: float = 1.0  # of so many times as many clients as are needed the first to reply count
+    seconds: float = math.inf  # since the round began; later replies do not count
+    over_select: float = 1.0  # this many times the clients needed are asked, and the first replies count
 
     def needed(self, cohort: int) -> int:
-        """How many replies of a cohort count."""
+        """How many of a cohort's replies count."""
         return math.ceil(cohort / self.over_select - 1e-9)
 
     def missed(self, seconds: float) -> str:
-        """Why a reply after that time does not count."""
+        """Why a reply that takes `seconds` does not count."""
         return f"it is late: {seconds:.3g} s, the deadline is {self.seconds:g} s"
 
 
 def surplus(needed: int) -> str:
-    """Why a reply that was not among the first does not count."""
+    """Why a reply that is not among the first `needed` does not count."""
     return f"it came after the first {needed} replies"
 
 
@@ -52,14 +52,14 @@ ALWAYS = Deadline()
 class RoundClock:
     """The clock of one round. Without simulated devices it stands still.
 
-    Clients of a leg work side by side, and the next leg begins when all have replied. Members of a chain,
-    which the setting `chain` names, wait only for the member before them.
+    Clients of a leg work in parallel, and the next leg begins when all have replied. Members of a chain,
+    which the setting `chain` identifies, wait only for the member before them.
     """
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
         self._begin = 0.0  # of this leg
-        self._end = 0.0  # of what the server waits for
+        self._end = 0.0  # of everything that the server waits for
         self._chains: dict[int, float] = {}  # when each chain is free
         self._chain_of: dict[int, int] = {}
         self.turns: list[ClientTurn] = []
@@ -82,11 +82,11 @@ class RoundClock:
             self._begin = self._end
 
     def repeat(self, legs: int) -> None:
-        """Let so many more legs pass that take as long as this one."""
+        """Add `legs` more legs that take as long as this one."""
         self._end += legs * (self._end - self._begin)
 
     def timed(self, deliveries: Iterator[Delivery], cohort: int) -> Iterator[Delivery]:
-        """The deliveries of a leg; those that are too late have that as their reason."""
+        """The deliveries of a leg; for those that are too late, their reason says so."""
         if self._deadline.over_select > 1:
             waiting = [single for delivery in deliveries for single in delivery.singles()]
             yield from self._first(waiting, self._deadline.needed(cohort))
@@ -100,7 +100,7 @@ class RoundClock:
                     yield self._judged(single)
 
     def _first(self, waiting: Sequence[Delivery], needed: int) -> Iterator[Delivery]:
-        """Of clients that work side by side, those that reply first."""
+        """All deliveries of clients that work in parallel; only the first `needed` replies are in time."""
         ends = [self._start(d.clients[0]) + d.spent[0].total if d.spent else 0.0 for d in waiting]
         replies = [i for i, d in enumerate(waiting) if not d.reason]
         first = set(sorted(replies, key=lambda i: (ends[i], waiting[i].clients[0]))[:needed])
@@ -136,7 +136,7 @@ class RoundClock:
             end = turn.end
             if (
                 late
-            ):  # the server waits for it as long as anybody may take; after the first replies not at all
+            ):  # the server waits for a late reply until the deadline, or not at all if there is no deadline
                 end = self._deadline.seconds if math.isfinite(self._deadline.seconds) else turn.start
             if turn.chain is None:
                 self._end = max(self._end, end)
@@ -144,7 +144,7 @@ class RoundClock:
                 self._chains[turn.chain] = max(turn.start, end)
 
     def recorded(self) -> dict[str, Any]:
-        """What is recorded of the clients' time."""
+        """The record of the clients' time."""
         if not self.turns:
             return {}
         wasted = self.wasted

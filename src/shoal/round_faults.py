@@ -1,6 +1,6 @@
 """Faults of a round: clients that drop out, and replies that are late or arrive damaged, drawn from keys.
 
-A fault costs a reply and nothing else: what the client remembers stays at its last accepted version. The same
+A fault costs a reply and nothing else: the client's memory stays at its last accepted version. The same
 clients fail on every engine.
 """
 
@@ -31,13 +31,13 @@ class FaultRates(NamedTuple):
     """How probable faults are, for each client in each exchange."""
 
     dropout: float = 0.0
-    stage: DropoutStage = "any"  # how far a client gets that drops out
+    stage: DropoutStage = "any"  # how far a client gets before it drops out
     late: float = 0.0
     corrupt: float = 0.0
 
     @property
     def active(self) -> bool:
-        """Whether there are any."""
+        """Whether any fault can occur."""
         return self.dropout + self.late + self.corrupt > 0
 
     def strike(self, deliveries: Iterator[Delivery], key: Key) -> Iterator[Delivery]:
@@ -85,7 +85,7 @@ def _struck(single: Delivery, fault: str, rng: np.random.Generator) -> Delivery:
 
 
 def damaged(packet: bytes, rng: np.random.Generator) -> bytes:
-    """A packet that was cut, lost a bit of its header, or has a run of ones where its numbers should be."""
+    """A packet that is cut short, has a flipped bit in its header, or a run of one bits in its numbers."""
     kind, header = int(rng.integers(3)), 4 + int.from_bytes(packet[:4], "little")
     changed = bytearray(packet)
     if kind == 0:

@@ -25,7 +25,7 @@ class Tally:
         self._leg_sums: dict[str, tuple[float, float]] = {}
 
     def next_leg(self, cohort: Cohort) -> None:
-        """Start to count a new leg."""
+        """Start counting a new leg."""
         self.clock.next_leg(cohort)
         self._before = (self.down, self.up)
         self.replies = 0

@@ -1,4 +1,4 @@
-"""The tables of a spec that say how a run is watched, saved and reached; all their defaults are here."""
+"""The tables of a spec that say how a run is evaluated, saved and executed, with all their defaults."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Checkpoint:
 
     every: int = 1  # rounds; 0: never
     every_seconds: float | None = (
-        None  # at least; by default so many that saving takes less than 5 % of the time
+        None  # at least; by default as many as keep saving below 5 % of the running time
     )
 
     def __post_init__(self) -> None:
@@ -63,14 +63,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Faults:
-    """What happens if clients fail."""
+    """What happens when clients fail."""
 
     on_error: Literal["stop", "refuse"] = "stop"  # an error at a client stops the run, or costs its reply
-    min_replies: int = 1  # with fewer replies, an exchange counts as if it had none
-    deadline: float | None = None  # seconds of a round; who replies later is refused
-    over_select: float = 1.0  # so many times the clients needed are asked, and the first replies count
+    min_replies: int = 1  # with fewer replies, an exchange is treated as if it had none
+    deadline: float | None = None  # seconds since the round began; later replies are refused
+    over_select: float = 1.0  # this many times the clients needed are asked, and the first replies count
     dropout: float = 0.0  # the probability that a client drops out, in each exchange
-    dropout_stage: DropoutStage = "any"  # how far such a client gets
+    dropout_stage: DropoutStage = "any"  # how far a client gets before it drops out
     late: float = 0.0  # the probability that a reply comes too late
     corrupt: float = 0.0  # the probability that a reply arrives damaged
 
@@ -114,12 +114,12 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Sites:
-    """What the sites of a real federation hold; a server needs no data to know it."""
+    """What the sites of a real federation hold, described so that the server needs no data."""
 
     columns: tuple[str, ...] = ()  # of each site's table: the features, in order
     label: str = "label"  # the column with the classes, or with the target of a regression
-    classes: tuple[str, ...] = ()  # their names in that column; none: a regression
-    min_samples: int = 1  # for training; a site with fewer takes no part
+    classes: tuple[str, ...] = ()  # their names in that column; empty: a regression
+    min_samples: int = 1  # for training; a site with fewer does not take part
 
     def __post_init__(self) -> None:
         if len(self.classes) == 1:

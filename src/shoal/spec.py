@@ -59,7 +59,7 @@ PARTS = {
 _OBJECTS = ("dataset", "model")  # fields of [task] that may be objects
 LONGEST_SPEC = 2**20  # bytes
 DEEPEST_SPEC = 20  # levels of tables and lists
-MOST_ROUNDS = 10_000_000  # a record of so many takes some gigabytes
+MOST_ROUNDS = 10_000_000  # a record of this many rounds takes some gigabytes
 TAGS = {name: CATALOGUES[protocol].tag for name, protocol in PARTS.items()}
 
 
@@ -143,7 +143,7 @@ def to_table(spec: Spec) -> Table:
     table["task"] |= options
     table["task"] |= {"dataset": part_name(spec.task.dataset), "model": part_name(spec.task.model)}
     method = table["method"]
-    solver = method.get("inner", method).pop("local", None)  # of a method that wraps another: the other's
+    solver = method.get("inner", method).pop("local", None)  # if a method wraps another, the inner one's
     return table if solver is None else table | {"local": solver}
 
 
@@ -170,12 +170,12 @@ def from_table(table: Mapping[str, Any]) -> Spec:
                 value = {**tagged(default, CATALOGUES), **(catalogue.named(value) if catalogue else value)}
             values[name] = convert(value, argument.type, name, CATALOGUES)
     if "partition" not in table and "task" in values and values["task"].dataset in [*OWN]:
-        values["partition"] = Natural()  # data of one's own come from sites
+        values["partition"] = Natural()  # the user's own data comes from sites
     return Spec(**values)
 
 
 def _unknown_key(name: str, known: set[str]) -> SpecError:
-    """With the field that is meant, if one of a table has that name or a like one."""
+    """An error that names the intended field, if a table has one with this name or the name it stands for."""
     nested = {
         "task": TaskSpec,
         "local": Sgd,
@@ -217,7 +217,7 @@ def _method(value: Any, solver: Any, path: str = "method") -> Method | Recipe:
 
 
 def _trained_alike(rule: Any, local: Sgd) -> Any:
-    """Give an aggregator that trains the clients' solver settings, unless its table has its own."""
+    """Pass the clients' solver settings to an aggregator that trains, unless its table has its own."""
     table = {"name": rule} if isinstance(rule, str) else rule
     if not isinstance(table, dict) or "local" in table or "name" not in table:
         return rule
@@ -250,7 +250,7 @@ def load_table(path: Path) -> Table:
         raise SpecError(f"{path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{path} is not valid TOML: {error}") from None
-    except (RecursionError, ValueError) as error:  # nested too deep; a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # nested too deeply, or a number with thousands of digits
         raise SpecError(f"{path} is not a spec: {error}") from None
     if _depth(table) > DEEPEST_SPEC:
         raise SpecError(f"{path} is nested more than {DEEPEST_SPEC} levels deep; no spec is")
@@ -258,7 +258,7 @@ def load_table(path: Path) -> Table:
 
 
 def _depth(table: Table) -> int:
-    """How deep tables and lists are nested; counted level by level, as a recursion might end too early."""
+    """The nesting depth of tables and lists, counted level by level: recursion might reach Python's limit."""
     levels, level = 0, list[Any]([table])
     while level := [
         inner

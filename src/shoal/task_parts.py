@@ -15,7 +15,7 @@ from shoal.config import Argument, Catalogue, arguments, choose
 from shoal.core.data import Dataset
 from shoal.core.errors import SpecError
 
-PYTHON = "python:"  # begins the name of an object that no import finds
+PYTHON = "python:"  # the prefix for names of objects that cannot be imported
 
 
 def dataset_loader(given: Any) -> Callable[..., Dataset]:
@@ -35,14 +35,14 @@ def model_builder(given: Any) -> Callable[..., nn.Module]:
 
 
 def options_of(dataset: Any, model: Any) -> dict[str, Argument] | None:
-    """The options that a spec may set; None if an object of another process is among them."""
+    """The options that a spec may set; None if the data set or model was an object in another process."""
     if any(isinstance(part, str) and part.startswith(PYTHON) for part in (dataset, model)):
         return None
     return arguments(dataset_loader(dataset)) | arguments(model_builder(model))
 
 
 def part_name(given: Any) -> str:
-    """The name of a data set or model in specs and titles: `package.module:object` where that finds it."""
+    """The name of a data set or model in specs and titles: `package.module:object` if it can be imported."""
     if isinstance(given, str):
         return given
     if isinstance(given, Dataset):
@@ -73,7 +73,7 @@ def _function(given: Any, catalogue: Catalogue, path: str, kinds: str) -> Callab
 
 
 def _takes_shape(builder: Callable[..., Any]) -> bool:
-    """Whether it is called with a sample's shape and the number of classes, and not without anything."""
+    """Whether it takes a sample's shape and the number of classes, rather than no arguments."""
     try:
         signature = inspect.signature(builder)
     except ValueError:

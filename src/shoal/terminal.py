@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # these import torch, which commands that only list parts do 
 
 
 def stderr() -> Console:
-    """The console for progress and remarks."""
+    """The console for progress and notices."""
     return Console(stderr=True, highlight=False)
 
 
@@ -32,7 +32,7 @@ def stdout() -> Console:
     return Console(highlight=False)
 
 
-FOLDED = 20  # characters; a column of text may become so narrow
+FOLDED = 20  # characters; a column of text may become this narrow
 
 
 class Bars:

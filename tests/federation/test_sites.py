@@ -314,7 +314,7 @@ def test_explain_names_all_that_leaves_a_site(tmp_path, tables):
     ):
         assert name in what, what
     post = federated(spec, tmp_path / "f", tables)
-    sent = next(line.size for line in lines if line.what == "one packet, in all")
+    sent = next(line.size for line in lines if line.what == "one packet, in total")
     assert sent == f"{rounds(tmp_path / 'f')[0]['bytes_up'] // 3:,} bytes"
     assert [read_job(letter.job).verb for letter in post.letters[::3]] == ["describe", "update", "evaluate"]
 

@@ -70,7 +70,7 @@ def test_the_page_of_one_run(make_run):
     for told in (
         "fedavg on mnist5k",
         "lenet",
-        "5, 2 a round",
+        "5, 2 per round",
         "dirichlet (beta = 0.1)",
         "finished",
         "47.00",

@@ -205,5 +205,5 @@ def test_a_run_that_starts_with_nobody(tmp_path):
     assert [record["present"] for record in result.records] == [0, 4]
     assert result.records[0]["accuracy"] is None  # there is no global model, and nobody to ask
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "Who was there" in page
+    assert "Clients present" in page
     assert "Known clients and newcomers" in page

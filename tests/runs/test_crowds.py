@@ -28,7 +28,7 @@ def test_a_run_and_its_report_look_at_the_cohorts_and_the_sample_only(tmp_path):
     assert len(sample) == 20
     assert cohorts | set(sample) >= SEEN > cohorts
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "Measured at 20 of 1,000,000 clients." in page
+    assert "Measured on 20 of 1,000,000 clients." in page
     assert "12 of 1,000,000 clients took part at least once." in page
 
 

@@ -14,14 +14,14 @@ from shoal.core.errors import SpecError
 from shoal.core.population import Spans
 
 COLUMNS = ("client", "join", "leave")
-MOST_DIGITS = 18  # of a number
+MOST_DIGITS = 18  # per number
 
 
 @dataclass(frozen=True)
 class CsvArrivals(Arrivals):
-    """Clients are there from the round `join` to before `leave`; those not in the file are always there.
+    """Clients are present from round `join` until before `leave`; clients not in the file are always present.
 
-    A client has a row for each of its stays; where `leave` is empty, it stays to the end.
+    A client has one row per stay; if `leave` is empty, it stays to the end.
     """
 
     path: str
@@ -78,7 +78,7 @@ def _stay(row: dict[str, str | None], clients: int) -> Stay:
 
 
 def _unnamed(stays: Sequence[Stay], clients: int) -> Iterator[Stay]:
-    """The stays of those that are not in the file."""
+    """The stays of the clients that are not in the file."""
     named = Spans.of([stay.first for stay in stays])
     for first, end in zip([0, *named.ends.tolist()], [*named.firsts.tolist(), clients], strict=True):
         if first < end:

@@ -1,4 +1,4 @@
-"""Arrivals by a list of who joins and who leaves in which round."""
+"""Arrivals from a list of the rounds in which clients join and leave."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Event:
         self.ranges()
 
     def ranges(self) -> list[tuple[int, int]]:
-        """The first client of each range, and the one after its last."""
+        """The first client of each range, and its end (exclusive)."""
         found = []
         for part in self.clients.split(","):
             match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
@@ -46,10 +46,10 @@ class Event:
 
 @dataclass(frozen=True)
 class ListedArrivals(Arrivals):
-    """Clients join and leave in the rounds that a list names; those that it does not name are always there.
+    """Clients join and leave in the listed rounds; clients that are not listed are always present.
 
-    A client whose first event is a join is absent until then. It is there in the round in which it joins, and
-    no longer in the one in which it leaves.
+    A client whose first event is a join is absent until then. It is present in the round in which it joins,
+    and absent in the round in which it leaves.
     """
 
     join: tuple[Event, ...] = ()
@@ -60,7 +60,7 @@ class ListedArrivals(Arrivals):
             raise SpecError('give join or leave, such as join = [{round = 31, clients = "50-99"}]')
 
     def timetable(self, clients: int) -> Timetable:
-        """See `Arrivals`. Clients with the same events are handled together, however many they are."""
+        """See `Arrivals`. Clients with the same events are handled together, whatever their number."""
         told = [
             (first, end, event.round - 1, joins)
             for joins, events in ((True, self.join), (False, self.leave))
@@ -79,7 +79,7 @@ class ListedArrivals(Arrivals):
 
 
 def _stays(first: int, end: int, changes: Sequence[Change]) -> Iterator[Stay]:
-    """The stays of clients with these changes, in order of the rounds."""
+    """The stays of clients with these changes, in the order of rounds."""
     there, since = not changes or not changes[0][1], 0
     for (round, _), (later, _) in pairwise(changes):
         if round == later:

@@ -12,9 +12,9 @@ from shoal.core.errors import SpecError
 
 @dataclass(frozen=True)
 class RateArrivals(Arrivals):
-    """Clients join in the order of their ids: `initial` at the start, then `rate` a round on average.
+    """Clients join in the order of their ids: `initial` at the start, then `rate` per round on average.
 
-    After r rounds floor(r `rate`) of them have joined. Each leaves for good after `stay` rounds.
+    After r rounds, floor(r `rate`) of them have joined. Each leaves for good after `stay` rounds.
     """
 
     initial: int
@@ -35,7 +35,7 @@ class RateArrivals(Arrivals):
                 f"initial = {self.initial} is more than the {clients} clients of the partition; "
                 f"use at most {clients}, or raise partition.clients"
             )
-        rate = Fraction(repr(self.rate))  # the number that was written: 100 times 0.29 is 29
+        rate = Fraction(repr(self.rate))  # the decimal as written, so that 100 times 0.29 is 29
 
         def joined(round: int) -> int:
             return min(clients, self.initial + math.floor(round * rate)) if round >= 0 else 0

@@ -1,4 +1,4 @@
-"""Stays: clients that are there from one round to another. What lists and files of arrivals come down to."""
+"""Stays: intervals of rounds in which clients are present. Lists and files of arrivals reduce to these."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shoal.core.arrivals import Timetable
 from shoal.core.errors import SpecError
 from shoal.core.population import Spans
 
-FOREVER = np.iinfo(np.int64).max  # the round in which a client leaves that never does
+FOREVER = np.iinfo(np.int64).max  # the leaving round of a client that never leaves
 
 
 class Stay(NamedTuple):
-    """Clients `first` to `end` (exclusive) are there from round `join` to `leave` (exclusive), from 0."""
+    """Clients `first` to `end` (exclusive) are present in rounds `join` to `leave` (exclusive), from 0."""
 
     first: int
     end: int
@@ -25,11 +25,11 @@ class Stay(NamedTuple):
 
 
 def timetable_of(stays: Sequence[Stay]) -> Timetable:
-    """Who is there in a round: those of whom a stay lasts. Stays of a client must not overlap."""
+    """The timetable of clients with these stays. The stays of a client must not overlap."""
     firsts, ends, joins, leaves = np.array(sorted(stays), np.int64).reshape(-1, 4).T
     changes = np.unique(np.concatenate([joins, leaves]))
 
-    @lru_cache(maxsize=4)  # of the rounds between two changes, and of the first ones
+    @lru_cache(maxsize=4)  # for the rounds since the last change, and for the first ones
     def after(change: int) -> Spans:
         round = changes[change - 1] if change else -1
         there = (joins <= round) & (round < leaves)
@@ -39,7 +39,7 @@ def timetable_of(stays: Sequence[Stay]) -> Timetable:
 
 
 def check_round(name: str, round: int) -> None:
-    """Raise `SpecError` if this is no round of a run."""
+    """Raise `SpecError` if this is not a valid round."""
     if round < 1:
         raise SpecError(
             f"{name} must be at least 1, got {round}; rounds are counted from 1, as in the records"

@@ -4,13 +4,13 @@ Baruch, Baruch, Goldberg: A Little Is Enough: Circumventing Defenses For Distrib
 2019, Algorithm 3. Of n clients, m attack; mu and sigma are mean and standard deviation of the attackers'
 own honest updates, per coordinate.
 
-    s = floor(n / 2 + 1) - m     honest clients that must lie beyond the attackers         -> `z_max`
+    s = floor(n / 2 + 1) - m     honest clients that must be farther out than attackers    -> `z_max`
     z = the largest z with Phi(z) < (n - m - s) / (n - m)                                  -> `z_max`
     update <- mu - z sigma                                                                 -> `Alie.lie`
 
 Departures: a majority of attackers needs no supporters; to keep z finite, its probability is kept
-1 / (2 (n - m)) away from 0 and 1, and z = 0 without honest clients. With one attacker sigma is 0, and the
-attack has no effect. The paper adds z sigma, its code subtracts it, and so does this one.
+1 / (2 (n - m)) away from 0 and 1, and z = 0 without honest clients. With one attacker, sigma is 0, and the
+attack has no effect. The paper adds z sigma; its code subtracts it, and so does this implementation.
 """
 
 from __future__ import annotations

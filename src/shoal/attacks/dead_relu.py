@@ -1,7 +1,7 @@
-"""Dead ReLU: attackers push biases down, so that units never answer again.
+"""Dead ReLU: attackers push biases down, so that units never become active again.
 
-A lie in a few numbers: beside the matrices of an update a bias is short, and whoever compares whole updates
-overlooks it. Once a unit's answer is 0 for all samples, no honest gradient brings it back.
+It changes only a few numbers: biases are short compared with the matrices of an update, and rules that
+compare whole updates overlook them. Once a unit's output is 0 for all samples, no honest gradient revives it.
 
     update of a vector <- update - shift;  matrices as they are           -> `DeadRelu.forge`
 

@@ -1,11 +1,11 @@
 """Defection: attackers are honest first, gain trust, and then flip the signs of their updates.
 
-Honest first, as the on-off attacks on reputation systems: Perrone, Nelson: A Study of On-Off Attack
+The honest start is that of on-off attacks on reputation systems: Perrone, Nelson: A Study of On-Off Attack
 Models for Wireless Ad Hoc Networks, 2006.
 
     update <- update before round `first`, -factor update from then on          -> `Defect.forge`
 
-Departures: it is sign_flip with a late `first`, and a column of its own in the arena.
+Departures: it is sign_flip with a late `first`, as a separate column of the arena.
 """
 
 from __future__ import annotations

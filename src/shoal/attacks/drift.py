@@ -1,11 +1,11 @@
 """Slow drift: attackers turn from honest updates to their opposites, a little more in every round.
 
-After Chan-Tin, Heorhiadi, Hopper, Kim: The Frog-Boiling Attack, ACM TISSEC 14(3), 2011: lies that grow
-slowly pass for what a defence has got used to.
+After Chan-Tin, Heorhiadi, Hopper, Kim: The Frog-Boiling Attack, ACM TISSEC 14(3), 2011: manipulations that
+grow slowly pass as normal to an adaptive defence.
 
     update <- (1 - min(rate t, 1 + factor)) update in round t                 -> `Drift.forge`
 
-With the default the attackers send nothing after 20 rounds, and the opposite of their update after 40.
+By default, the attackers send a zero update after 20 rounds, and the opposite of their update after 40.
 
 Departures: the paper is about network coordinates.
 """
@@ -23,8 +23,8 @@ from shoal.core.types import Context, Reply
 class Drift(Attack):
     """Attackers turn from honest updates to their opposites, a little more in every round."""
 
-    rate: float = 0.05  # by how much each round
-    factor: float = 1.0  # of the opposite update in the end
+    rate: float = 0.05  # change per round
+    factor: float = 1.0  # scale of the opposite update in the end
 
     def check(self) -> None:
         """See `Attack`."""

@@ -1,7 +1,7 @@
-"""False scores: attackers flip the signs of their updates, and claim that they trained better than anybody.
+"""False scores: attackers flip the signs of their updates, and claim the best training result.
 
-Against rules that go by what clients say of themselves, such as the paper's ranks in DSVD-FL: the claim
-is free.
+It targets rules that trust what clients report about themselves, such as the paper's ranks in DSVD-FL: such a
+claim costs nothing.
 
     update <- -factor update,   score <- claim where the reply has one        -> `FalseScores.forge`
 

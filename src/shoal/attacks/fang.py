@@ -6,7 +6,7 @@ standard deviation of the attackers' own honest updates, per coordinate.
 
     update <- mu - sign(mu) u sigma,   u drawn from [3, 4] for each attacker and coordinate     -> `Fang.lie`
 
-Departures: `near` and `far` are the paper's 3 and 4. With one attacker sigma is 0, and it sends its own
+Departures: `near` and `far` are the paper's 3 and 4. With one attacker, sigma is 0, and it sends its own
 update.
 """
 
@@ -26,12 +26,12 @@ from shoal.core.types import Context, Reply
 
 @dataclass(frozen=True)
 class Fang(Attack):
-    """Attackers push every coordinate several deviations against the direction in which it would move."""
+    """Attackers push every coordinate several standard deviations against its expected direction."""
 
     knows: Knows = "colluders"
 
-    near: float = 3.0  # standard deviations, at least
-    far: float = 4.0  # and at most
+    near: float = 3.0  # minimum, in standard deviations
+    far: float = 4.0  # maximum
 
     def check(self) -> None:
         """See `Attack`."""

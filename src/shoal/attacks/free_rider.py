@@ -7,7 +7,7 @@ Fraboni, Vidal, Lorenzi: Free-rider Attacks on Model Aggregation in Federated Le
 
 Free riders want the model without contributing; they slow training down.
 
-Departures: they report the number of samples that they hold. They still train, and discard the result, so
+Departures: they report the number of samples that they hold. They still train and discard the result, so
 that methods with client memories work. The paper derives the size of the noise from the first change of the
 model; here it is a field.
 """

@@ -1,9 +1,9 @@
-"""Garbage: attackers send numbers that no server takes.
+"""Garbage: attackers send numbers that no server accepts.
 
     update <- 1e30 everywhere                                     -> `Garbage.forge`
 
-The gate refuses their replies, so the honest clients are left to themselves. Uniform FedAvg against this
-attack is the arena's oracle: what a defence would reach that knows who lies.
+The gate refuses their replies, so that only the honest clients remain. Uniform FedAvg under this attack is
+the arena's oracle: the result of a defence that knows all attackers.
 
 Departures: none; the attack is ours.
 """
@@ -17,7 +17,7 @@ import torch
 from shoal.core.attack import Attack, altered
 from shoal.core.types import Context, Reply
 
-HUGE = 1e30  # its square is no float32
+HUGE = 1e30  # its square overflows float32
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ Descent, NeurIPS 2017, section 5 ("Gaussian" workers).
 
         update <- update + sigma N(0, 1), per coordinate            -> `Gaussian.forge`
 
-Departures: the paper sends only noise, with a standard deviation of 200. With noise that large, the update
-makes no difference; with the update, sigma = 0 is honest.
+Departures: the paper sends only noise, with a standard deviation of 200. With noise that large, adding the
+update makes no difference; but with it, sigma = 0 is an honest client.
 """
 
 from __future__ import annotations

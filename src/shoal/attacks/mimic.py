@@ -1,15 +1,15 @@
-"""Mimicry: attackers all send the update of one honest client, so that it counts many times over.
+"""Mimicry: attackers all send the update of one honest client, so that it counts several times.
 
 Karimireddy, He, Jaggi: Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing, ICLR 2022,
 section 3.2. x_i are the honest updates, mu is their mean.
 
     update <- x_k,   k the honest client with the largest |x_k - mu|            -> `Mimic.lie`
 
-Nothing in a single update is wrong: where clients are unlike, a rule that goes by majorities follows the
-one client that was chosen, and unlearns what the others know.
+No single update is wrong: with heterogeneous clients, a majority-based rule follows the chosen client, and
+forgets what the others know.
 
 Departures: the paper chooses the client once, by the direction in which honest updates of the first
-rounds differ most; here it is chosen anew in each round. An attacker that sees no honest client's update
+rounds differ most; here it is chosen again in each round. An attacker that sees no honest client's update
 sends its own.
 """
 

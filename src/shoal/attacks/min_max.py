@@ -8,7 +8,7 @@ Federated Learning, NDSS 2021, section IV-C. x_i are the attackers' own honest u
     p = -std(x) ("std"), -mu / |mu| ("unit"), or -sign(mu) ("sign")                        -> `DIRECTIONS`
 
 Departures: gamma is computed exactly, as the smallest positive root of one quadratic equation per attacker;
-the paper uses bisection. With one attacker all distances are 0, and the attack has no effect.
+the paper uses bisection. With one attacker, all distances are 0, and the attack has no effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shoal.core.types import Context, Reply
 
 Direction = Literal["std", "unit", "sign"]
 
-# From the stacked updates [attackers, ...]; the length of p does not matter, because gamma scales it.
+# p from the stacked updates [attackers, ...]; its length does not matter, because gamma scales it.
 DIRECTIONS: dict[Direction, Callable[[Tensor], Tensor]] = {
     "std": lambda x: -x.std(0, correction=0),
     "unit": lambda x: -x.mean(0),
@@ -52,16 +52,16 @@ class MinMax(Attack):
 
 
 class Distances(NamedTuple):
-    """Of updates from one another and from `mean + gamma push`, summed over tensors: none is copied whole."""
+    """Distances between updates and from `mean + gamma push`, summed over tensors to avoid whole copies."""
 
-    between: Tensor  # [n, n]: squared
-    away: Tensor  # [n]: squared, from the mean
-    along: Tensor  # [n]: the products of mean - update with the push
+    between: Tensor  # [n, n]: squared distances between updates
+    away: Tensor  # [n]: squared distances from the mean
+    along: Tensor  # [n]: inner products of mean - update with the push
     length: float  # of the push, squared
 
     @classmethod
     def of(cls, replies: Sequence[Reply], push: Callable[[Tensor], Tensor]) -> Distances:
-        """Between these replies."""
+        """The distances for these replies."""
         count = len(replies)
         between = torch.zeros(count, count, dtype=torch.float64)
         along, away, length = between[0].clone(), between[0].clone(), 0.0

@@ -1,4 +1,4 @@
-"""Min-sum: attackers send the most harmful update that is as near to all others together as an honest one.
+"""Min-sum: attackers send the most harmful update whose total distance to others is that of an honest one.
 
 Shejwalkar, Houmansadr: Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
 Federated Learning, NDSS 2021, section IV-C. x_i are the attackers' own honest updates, mu is their mean.
@@ -6,8 +6,8 @@ Federated Learning, NDSS 2021, section IV-C. x_i are the attackers' own honest u
     update <- mu + gamma p, with p as in min_max                                           -> `MinSum.lie`
     gamma = the largest one with sum_i |mu + gamma p - x_i|^2 <= max_i sum_j |x_i - x_j|^2  -> `MinSum.lie`
 
-Departures: gamma is computed exactly: around the mean the left side is sum_i |x_i - mu|^2 + n gamma^2
-|p|^2. The paper uses bisection. With one attacker the attack has no effect.
+Departures: gamma is computed exactly: around the mean, the left side is sum_i |x_i - mu|^2 + n gamma^2
+|p|^2. The paper uses bisection. With one attacker, the attack has no effect.
 """
 
 from __future__ import annotations

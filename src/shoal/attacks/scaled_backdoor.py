@@ -1,4 +1,4 @@
-"""Scaled backdoor: attackers train a backdoor, and send their update many times over.
+"""Scaled backdoor: attackers train a backdoor, and scale their update up.
 
 Bagdasaryan, Veit, Hua, Estrin, Shmatikov: How To Backdoor Federated Learning, AISTATS 2020, section 4
 (model replacement).

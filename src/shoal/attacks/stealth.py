@@ -1,13 +1,13 @@
-"""Stealth: attackers who run DSVD-FL's own rule beforehand, and lie as much as it lets pass.
+"""Stealth: attackers that run DSVD-FL's own rule beforehand, and manipulate as much as it tolerates.
 
-x_i is an attacker's honest update, mu the mean of all that they see.
+x_i is an attacker's honest update, mu the mean of all updates that they see.
 
     update <- x_i - gamma mu                                                    -> `Stealth.lie`
-    gamma = the largest, up to `most`, with which attackers still have half of a fair weight after the
-            same round came `rounds` times                                      -> `passes`
+    gamma = the largest one, up to `most`, with which attackers still have half of a fair weight after the
+            same round was repeated `rounds` times                              -> `passes`
 
-They keep their own pull, which makes them differ like honest clients, and take away what all have in
-common: the direction in which the model would learn.
+They keep their own deviation, with which they differ like honest clients, and subtract what all updates have
+in common: the direction in which the model would learn.
 
 Departures: none; the attack is ours. It knows everything but the key of the round's sketches.
 """
@@ -37,7 +37,7 @@ class Stealth(Attack):
     knows: Knows = "all"
 
     most: float = 4.0
-    rounds: int = 3  # for which the lie should pass
+    rounds: int = 3  # number of rounds for which the manipulation should pass
 
     def check(self) -> None:
         """See `Attack`."""
@@ -66,7 +66,7 @@ class Stealth(Attack):
 
 
 def passes(seen: Mapping[str, Tensor], own: int, gamma: float, rounds: int) -> bool:
-    """Whether the first `own` of updates [n, ...], by tensor, keep half of a fair weight with such a lie."""
+    """Whether the first `own` of the updates [n, ...] (by tensor) keep half of a fair weight with `gamma`."""
     told = {name: torch.cat([x[:own] - gamma * x.mean(0), x[own:]]) for name, x in seen.items()}
     n = len(next(iter(seen.values())))
     rule, past = Similarity(), nothing_known(n)
@@ -81,7 +81,7 @@ def passes(seen: Mapping[str, Tensor], own: int, gamma: float, rounds: int) -> b
 
 
 def _without(reply: Reply, seen: Mapping[str, Tensor], gamma: float) -> Reply:
-    """The reply without so many times the mean of what was seen."""
+    """The reply, minus `gamma` times the mean of the updates seen."""
     update = target(reply)
     params = {
         name: (value - gamma * seen[name].double().mean(0)).to(value.dtype)

@@ -1,14 +1,14 @@
-"""Sybils with noise: attackers send one common lie, each with noise of its own, so that no two are copies.
+"""Sybils with noise: attackers send one common manipulation, each with its own noise, so that no two match.
 
 Fung, Yoon, Beschastnikh: The Limitations of Federated Learning in Sybil Settings, RAID 2020 (sybils that
-disguise their likeness). mu and sigma are mean and standard deviation of the attackers' own honest
+disguise their similarity). mu and sigma are mean and standard deviation of the attackers' own honest
 updates, per coordinate.
 
     update <- -epsilon mu + noise sigma N(0, 1)                      -> `Sybils.lie`
 
-With noise = 1 they are as far apart as honest clients are.
+With noise = 1, they are as far apart as honest clients.
 
-Departures: the paper's sybils share poisoned data; these share a direction.
+Departures: the paper's sybils share poisoned data; here they share a direction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sybils(Attack):
     knows: Knows = "colluders"
 
     epsilon: float = 0.5
-    noise: float = 1.0  # in standard deviations of their updates
+    noise: float = 1.0  # in standard deviations of the attackers' updates
 
     def check(self) -> None:
         """See `Attack`."""

@@ -1,6 +1,6 @@
-"""What a curious server could reconstruct from what clients really upload.
+"""What a curious server could reconstruct from clients' actual uploads.
 
-`wiretap` plays the first round and keeps what the server hears. `labels`, `closed_form`, `matching` and
-`losses` are the ways to read it, `examination` tries them on one upload and measures what comes out, `plan`
-names several uploads, and `page` shows them.
+`wiretap` runs the first round and records what the server receives. `labels`, `closed_form`, `matching` and
+`losses` are the attacks on it, `examination` tries them on one upload and measures the reconstructions,
+`plan` turns the names of uploads into specs, and `page` shows the results.
 """

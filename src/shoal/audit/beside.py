@@ -1,4 +1,4 @@
-"""What clients send that is no update: the losses of a swarm, and the signatures of clusters."""
+"""Attacks on what clients send beside updates: the losses of a swarm, and the signatures of clusters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.parts.landscape import kind_of
 
 
 def from_losses(scene: Scene, victims: Sequence[Victim]) -> dict[str, Any]:
-    """The statistics of a regression, or single samples of a classifier, as plain data."""
+    """Reconstruct the statistics of a regression, or single samples of a classifier; returns plain data."""
     if "losses" not in victims[0].uploads[0].fields:
         return {}
     kind = kind_of(scene.task)
@@ -42,7 +42,7 @@ def _sample(scene: Scene, victim: Victim) -> Rebuilt:
 
 
 def _statistics(victims: Sequence[Victim]) -> dict[str, Any]:
-    """How far X'X and X'y as the answers tell them are from the truth, relative to its size."""
+    """The relative errors of X'X and X'y as reconstructed from the answers."""
     grams, moments, asked = [], [], [_asked(victim) for victim in victims]
     for victim, (points, answers) in zip(victims, asked, strict=True):
         found, true = regression(points[:, 0], answers[:, 0]), Statistics.of(*victim.data.all)
@@ -58,7 +58,7 @@ def _statistics(victims: Sequence[Victim]) -> dict[str, Any]:
 
 
 def from_signatures(scene: Scene, victims: Sequence[Victim]) -> dict[str, Any] | None:
-    """What the profiles of clients with a single sample show; None if nobody sent a signature."""
+    """What the profiles of clients with a single sample reveal; None if no client sent a signature."""
     told = [victim for victim in victims if "signature" in getattr(victim.profile, "_fields", ())]
     if not told or told[0].data.count > 1:
         return None

@@ -1,10 +1,11 @@
 """Samples that can be read off without any optimisation.
 
-A dense layer z = W x + b on the input itself: dL/dW = d x^T and dL/db = d, so that every row of the first
-over the entry of the second is x. All rows together give the least-squares estimate below. It holds for
-updates of several steps as well, if there is one sample: they are sums of d x^T, and of d.
+For a dense layer z = W x + b on the input itself, dL/dW = d x^T and dL/db = d, so that every row of the
+former, divided by the corresponding entry of the latter, is x. All rows together give the least-squares
+estimate below. With a single sample, it also holds for updates of several steps: they are sums of d x^T, and
+of d.
 
-The signature of a client that holds a single sample is that sample, up to its length.
+The signature of a client that holds a single sample is that sample, up to its norm.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def dense_input(task: Task, shape: tuple[int, ...]) -> str | None:
 
 
 def readable(task: Task, shape: tuple[int, ...], travelled: Mapping[str, Tensor]) -> str | None:
-    """The prefix of a layer whose gradients travelled and give the sample away."""
+    """The prefix of a layer whose gradients were uploaded and reveal the sample; None if there is none."""
     prefix = dense_input(task, shape)
     whole = prefix is not None and {f"{prefix}weight", f"{prefix}bias"} <= travelled.keys()
     return prefix if whole else None
@@ -52,6 +53,6 @@ def inverted(weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def from_signature(signature: Tensor, high: float) -> Tensor:
-    """[features]: the first vector of a signature, as bright as a sample can be."""
+    """[features]: the first vector of a signature, scaled to the largest value of a sample."""
     first = signature[:, 0].double()
     return high * first / first.abs().max()

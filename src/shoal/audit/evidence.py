@@ -1,4 +1,4 @@
-"""What an attacker holds of one victim."""
+"""The information that an attacker has about one victim."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from shoal.core.types import Weights
 from shoal.parts.factors import as_matrix, is_matrix
 from shoal.solver.torch_sgd import Rule
 
-SPARSE = 0.2  # the share of numbers that are not 0, below which a tensor was made sparse
-NEGLIGIBLE = 1e-5  # of the largest singular value: what float32 leaves where a matrix has none
+SPARSE = 0.2  # a tensor with a smaller share of nonzero entries was sparsified
+NEGLIGIBLE = 1e-5  # relative to the largest singular value: float32 rounding in place of a zero one
 
 
 class Window(NamedTuple):
-    """The part of a tensor that an upload shows; without any field, all of it."""
+    """The part of a tensor that an upload reveals; all of it if no field is set."""
 
-    mask: Tensor | None = None  # 1 where a number travelled
+    mask: Tensor | None = None  # 1 where a number was uploaded
     left: Tensor | None = None  # [rows, rank]: the column space of a matrix that was cut to a low rank
     right: Tensor | None = None  # [columns, rank]: its row space
 
     def __call__(self, value: Tensor) -> Tensor:
-        """The tensor with all that cannot be seen set to zero."""
+        """The tensor, with everything outside the window set to zero."""
         if self.mask is not None:
             return value * self.mask
         if self.left is None or self.right is None:
@@ -36,10 +36,10 @@ class Window(NamedTuple):
 
 
 def window(value: Tensor) -> Window:
-    """What a tensor shows after lossy coding.
+    """The window that remains of a tensor after lossy coding.
 
-    A zero of a sparse codec says nothing. A truncated SVD keeps U_k and V_k, in whose directions it is exact:
-    the rest was cut off and says nothing either.
+    A zero from a sparse codec carries no information. A truncated SVD keeps U_k and V_k, in whose directions
+    it is exact; the rest was cut off and carries no information either.
     """
     shown = (value != 0).to(value.dtype)
     if is_matrix(value) and shown.mean() > SPARSE:
@@ -51,11 +51,11 @@ def window(value: Tensor) -> Window:
 
 
 class Overheard(NamedTuple):
-    """The weights that the attacker believes in, the update that it saw, and how the client trained."""
+    """The weights that the attacker assumes, the update that it saw, and how the client trained."""
 
     task: Task
     start: Weights
-    update: Mapping[str, Tensor]  # float64, of the tensors that travelled
+    update: Mapping[str, Tensor]  # float64, only the tensors that were uploaded
     windows: Mapping[str, Window]
     rule: Rule
     steps: int
@@ -65,8 +65,8 @@ class Overheard(NamedTuple):
 
 
 class Rebuilt(NamedTuple):
-    """What an attack found."""
+    """The reconstruction that an attack returns."""
 
     x: Tensor  # [n, ...] float64
     labels: list[int]  # empty for a regression
-    value: float  # of the attack's objective
+    value: float  # of the attack's objective at the reconstruction

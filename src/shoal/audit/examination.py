@@ -1,4 +1,4 @@
-"""One upload under attack: what it holds, and what of the victims' samples comes out of it."""
+"""Examine one upload: what it contains, and how much of the victims' samples attacks recover from it."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def _check(scene: Scene, setup: Setup, victims: Sequence[Victim]) -> None:
 
 
 def _reason(victims: Sequence[Victim]) -> str:
-    """Why nobody uploaded anything."""
+    """Why no victim uploaded anything."""
     told = [upload.reason for victim in victims for upload in victim.uploads if upload.reason]
     return told[0] if told else "nobody was asked"
 
 
 def _described(scene: Scene, victims: Sequence[Victim]) -> dict[str, Any]:
-    """What the uploads hold, of the first victim."""
+    """What the uploads contain, by the example of the first victim."""
     total = sum(shape.numel() for shape in scene.task.shapes.values())
     if not victims:
         return {"travelled": [], "numbers": 0, "total": total, "bytes_up": 0, "beside": []}

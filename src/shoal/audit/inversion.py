@@ -1,4 +1,4 @@
-"""From updates to samples, for an attacker who knows all weights and for one who does not."""
+"""Gradient inversion, by an attacker that knows all weights and by one that does not."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from shoal.solver.torch_sgd import Rule
 
 AttackName = Literal["auto", "closed", "dlg", "idlg", "cosine", "either"]
 ATTACKS: tuple[AttackName, ...] = get_args(AttackName)
-SEARCHES = {"idlg": matching.idlg, "cosine": matching.cosine, "either": matching.either}  # of known labels
-Attacker = Literal["knows", "lacks"]  # all weights that the client started from, or those that did not travel
+SEARCHES = {"idlg": matching.idlg, "cosine": matching.cosine, "either": matching.either}  # with known labels
+Attacker = Literal["knows", "lacks"]  # knows all initial weights, or lacks those that were not transmitted
 
 
 class Effort(NamedTuple):
-    """An attack, and how hard the attacker tries."""
+    """An attack and its computing budget."""
 
     attack: AttackName
     iterations: int
@@ -53,7 +53,7 @@ def from_updates(scene: Scene, victims: Sequence[Victim], effort: Effort) -> dic
 
 
 def _chosen(scene: Scene, victim: Victim, update: Mapping[str, Tensor], attack: AttackName) -> AttackName:
-    """The attack that is meant: what can be read off needs no search; a model with corners may need both."""
+    """Resolve `auto`: closed form where it applies, iDLG for smooth models, both searches for ReLU models."""
     if attack != "auto":
         return attack
     if victim.data.count == 1 and readable(scene.task, scene.shape, update) is not None:
@@ -99,7 +99,7 @@ def _evidence(scene: Scene, victim: Victim, attacker: Attacker, key: Key) -> Ove
 def _believed(
     task: Task, start: Weights, update: Mapping[str, Tensor], attacker: Attacker, key: Key
 ) -> Weights:
-    """The weights that the attacker computes with; what it lacks, it draws as initial weights are drawn."""
+    """The weights that the attacker computes with; those it lacks are drawn like initial weights."""
     guess = task.init(key).params if attacker == "lacks" else start.params
     params = {n: (v if n in update else guess[n]).double() for n, v in start.params.items()}
     buffers = {n: v.double() if v.is_floating_point() else v for n, v in start.buffers.items()}
@@ -118,13 +118,13 @@ def _read_off(scene: Scene, samples: int, update: Mapping[str, Tensor], labels: 
 
 
 def _labels(scene: Scene, victim: Victim) -> dict[LabelRule, list[int]]:
-    """The labels by each rule; but for a factor, the gradient is the update turned round."""
+    """The labels found by each rule; the gradient is the negated update, up to a factor."""
     gradient = {name: -value for name, value in victim.uploads[0].update.items()}
     return found_labels(scene.task, gradient, victim.data.count)
 
 
 def _rules(scene: Scene, victims: Sequence[Victim]) -> dict[str, float]:
-    """How many of the labels each rule finds, of those whose tensor travelled."""
+    """The share of labels that each rule finds, for the rules whose tensor was uploaded."""
     shares: dict[str, list[float]] = {}
     for victim in victims:
         for rule, labels in _labels(scene, victim).items():

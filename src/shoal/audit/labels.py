@@ -1,10 +1,10 @@
-"""Which labels a batch has, read from the gradient of the last layer.
+"""Recover the labels of a batch from the gradient of the last layer.
 
 Zhao, Mopuri, Bilen: iDLG: Improved Deep Leakage from Gradients, 2020. For one sample and the cross entropy,
 the gradient of the last layer's bias is p - 1[c = y], negative at the true class and nowhere else; the row of
 a class in the gradient of the weights is that number times the features, so that its sum has the same sign if
-they are not negative. Both hold for sums over several steps. With several samples, each is taken to lower the
-entry of its class by the same amount.
+the features are not negative. Both hold for sums over several steps. With several samples, each is assumed to
+lower the entry of its class by the same amount.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def by_bias(gradient: Tensor, samples: int = 1) -> list[int]:
 
 
 def by_rows(gradient: Tensor, samples: int = 1) -> list[int]:
-    """The same from the weight gradient [classes, features], with features that are not negative."""
+    """The same from the weight gradient [classes, features], for nonnegative features."""
     return _greedy(gradient.sum(1), samples)
 
 
 def _greedy(scores: Tensor, samples: int) -> list[int]:
-    """The most negative entry, again and again; each time a sample's share is taken out."""
+    """Repeatedly take the most negative entry, and remove one sample's share from it."""
     left = scores.double().clone()
     share = -left.clamp(max=0).sum() / samples
     found = []
@@ -41,7 +41,7 @@ def _greedy(scores: Tensor, samples: int) -> list[int]:
 
 
 def found_labels(task: Task, gradient: Mapping[str, Tensor], samples: int) -> dict[LabelRule, list[int]]:
-    """The labels by each rule whose tensor is there; none for a regression."""
+    """The labels found by each rule whose tensor is available; empty for a regression."""
     if task.last is None or task.loss == "squared_error":
         return {}
     weight, bias = gradient.get(f"{task.last}weight"), gradient.get(f"{task.last}bias")

@@ -1,16 +1,17 @@
-"""Samples whose update is the one that was uploaded, found by optimisation.
+"""Search, by optimisation, for samples whose update matches the one that was uploaded.
 
     DLG     x, y = argmin ||u(x, y) - u*||^2 / ||u*||^2                     L-BFGS, x and soft labels together
     iDLG    x = argmin ||u(x, y) - u*||^2 / ||u*||^2                        L-BFGS, labels first: see `labels`
-    cosine  x = argmin 1 - <u(x, y), u*> / (||u|| ||u*||) + tv TV(x)        Adam on signs
+    cosine  x = argmin 1 - <u(x, y), u*> / (||u|| ||u*||) + tv TV(x)        Adam on gradient signs
 
 Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019; Zhao, Mopuri, Bilen: iDLG, 2020; Geiping,
-Bauermeister, Dröge, Moeller: Inverting Gradients, NeurIPS 2020. u(x, y) is the update that a client would
-upload that held x and y: the attacker repeats its local steps, knows its learning rate and momentum, and
-compares what travelled. Loss terms of the method are not repeated; in the first step most of them are zero.
+Bauermeister, Dröge, Moeller: Inverting Gradients, NeurIPS 2020. u(x, y) is the update that a client
+with samples x and labels y would upload: the attacker repeats the local steps, knows the learning rate and
+momentum, and compares the tensors that were uploaded. Loss terms of the method are not repeated; in the first
+step most of them are zero.
 
-All is in float64. Several starts are drawn, and the one with the lowest value is kept: the attacker sees no
-more.
+All computations are in float64. Several starts are drawn, and the one with the lowest objective is kept: the
+attacker has no other criterion.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.types import Weights
 
-GOOD_ENOUGH = 1e-10  # of the relative squared distance: the sample is found
-EXPLAINED = 1e-6  # the update is, up to rounding, that of the sample found
+GOOD_ENOUGH = 1e-10  # relative squared distance below which the search stops: the sample is found
+EXPLAINED = 1e-6  # below it, the update equals that of the sample found, up to rounding
 RATE, TV = 0.1, 1e-2  # of the cosine attack
-DROPS = (3 / 8, 5 / 8, 7 / 8)  # where its rate is divided by ten
+DROPS = (3 / 8, 5 / 8, 7 / 8)  # where its learning rate is divided by ten
 
 
 Objective = Callable[[Tensor], Tensor]  # the training loss of outputs [n, heads]
@@ -87,22 +88,22 @@ def variation(x: Tensor) -> Tensor:
 
 
 def dlg(evidences: Sequence[Overheard], key: Key, iterations: int) -> Rebuilt:
-    """Samples and labels together. One start for each of the evidences."""
+    """DLG: samples and labels together, with one start per element of `evidences`."""
     return _best(evidences, key, lambda evidence, drawn: _descended(evidence, None, drawn, iterations))
 
 
 def idlg(evidences: Sequence[Overheard], labels: list[int], key: Key, iterations: int) -> Rebuilt:
-    """The samples, of known labels."""
+    """iDLG: the samples, given their labels."""
     return _best(evidences, key, lambda evidence, drawn: _descended(evidence, labels, drawn, iterations))
 
 
 def cosine(evidences: Sequence[Overheard], labels: list[int], key: Key, iterations: int) -> Rebuilt:
-    """The samples, of known labels, by the direction of the update; images are taken to be smooth."""
+    """The samples, given their labels, from the direction of the update; images are assumed to be smooth."""
     return _best(evidences, key, lambda evidence, drawn: _signed(evidence, labels, drawn, iterations))
 
 
 def either(evidences: Sequence[Overheard], labels: list[int], key: Key, iterations: int) -> Rebuilt:
-    """By iDLG; where that ends in a corner, short of an explanation, by the cosine."""
+    """iDLG, or the cosine attack if iDLG gets stuck before it explains the update."""
     found = idlg(evidences, labels, key, iterations)
     return found if found.value < EXPLAINED else cosine(evidences, labels, key, iterations)
 
@@ -123,7 +124,7 @@ def _best(
 def _descended(
     evidence: Overheard, labels: list[int] | None, drawn: np.random.Generator, iterations: int
 ) -> Rebuilt:
-    """L-BFGS within the range of the samples."""
+    """Run L-BFGS within the range of the samples."""
     size, samples = int(np.prod(evidence.shape)), evidence.shape[0]
     heads = 0 if labels is not None else evidence.task.classes or 1
     begin = np.concatenate(
@@ -154,7 +155,7 @@ def _descended(
 
 
 def _signed(evidence: Overheard, labels: list[int], drawn: np.random.Generator, iterations: int) -> Rebuilt:
-    """Adam on the signs of the slope, with a falling rate, within the range of the samples."""
+    """Run Adam on gradient signs, with a decaying learning rate, within the range of the samples."""
     begin = torch.from_numpy(drawn.uniform(evidence.low, evidence.high, evidence.shape))
     x, objective = begin.requires_grad_(), _of_labels(evidence.task, labels)
     adam = torch.optim.Adam([x], RATE * (evidence.high - evidence.low))
@@ -178,7 +179,7 @@ def _of_labels(task: Task, labels: list[int]) -> Objective:
 
 
 def _of_soft(task: Task, raw: Tensor) -> Objective:
-    """The loss with targets that can be optimised: soft labels, or the target of a regression itself."""
+    """The loss with trainable targets: soft labels, or the targets of a regression themselves."""
     if task.loss == "cross_entropy":
         return lambda outputs: F.cross_entropy(outputs, raw.softmax(1))
     if task.loss == "one_versus_all":

@@ -1,4 +1,4 @@
-"""How much of the originals is in the reconstructions."""
+"""Measures of how close reconstructions are to the originals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-PERFECT = 100.0  # dB: in means, anything above counts as this
+PERFECT = 100.0  # dB; larger values count as this one in means
 
 
 def psnr(original: Tensor, rebuilt: Tensor, low: float = 0.0, high: float = 1.0) -> float:
@@ -21,12 +21,12 @@ def psnr(original: Tensor, rebuilt: Tensor, low: float = 0.0, high: float = 1.0)
 
 
 def mean_psnr(values: Sequence[float]) -> float:
-    """The mean, in which values above `PERFECT` count as that."""
+    """The mean, with values capped at `PERFECT`."""
     return fmean(min(value, PERFECT) for value in values)
 
 
 def matched(originals: Tensor, rebuilt: Tensor) -> Tensor:
-    """The reconstructions [n, ...] in the order of the originals that they are nearest to, all together."""
+    """The reconstructions [n, ...] in the order of the originals, by the assignment of least distance."""
     gaps = torch.cdist(originals.double().flatten(1), rebuilt.double().flatten(1)).square()
     _, order = linear_sum_assignment(gaps.numpy())
     return rebuilt[torch.from_numpy(order)]

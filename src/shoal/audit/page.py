@@ -1,4 +1,4 @@
-"""The page of an audit: a table, and the originals above what was made of them."""
+"""The page of an audit: a table, and a picture of the originals above their reconstructions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shoal.audit.rows import HEAD, Answers, rows
 from shoal.report.canvas import INK, MUTED
 from shoal.report.page_parts import PageTable, TableCell, card, document, toml
 
-CELL, NAMES = 0.72, 2.6  # inches: of an image, and of the names beside them
-MOST = 10  # images in a row
+CELL, NAMES = 0.72, 2.6  # inches: width of an image, and of the names to the left
+MOST = 10  # images per row
 READERS = {"knows": "", "lacks": ", lacks the rest", "signature": ", its signature"}
 
 
 def image_rows(answers: Answers) -> dict[str, tuple[list[Any], list[float | None]]]:
-    """By name the images of each row of the picture and their PSNR; the originals have none."""
+    """For each row of the picture, by name: the images and their PSNRs; the originals have none."""
     first = next(iter(answers.values()))
     found: dict[str, tuple[list[Any], list[float | None]]] = {
         "original": (_flat(first["originals"]), [None] * MOST)
@@ -31,12 +31,12 @@ def image_rows(answers: Answers) -> dict[str, tuple[list[Any], list[float | None
 
 
 def _flat(images: Sequence[Sequence[Any]]) -> list[Any]:
-    """The first images of all victims."""
+    """The first `MOST` images, over all victims."""
     return [sample for victim in images for sample in victim][:MOST]
 
 
 def picture(answers: Answers, shape: tuple[int, ...]) -> Figure | None:
-    """The originals, and below them one row for each attacker; None of samples that are no images."""
+    """The originals, and below them one row per attacker; None if the samples are not images."""
     shown = image_rows(answers)
     if len(shape) != 3 or shape[0] not in (1, 3) or len(shown) == 1:
         return None

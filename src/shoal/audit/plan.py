@@ -1,4 +1,4 @@
-"""Which uploads an audit looks at: names of methods, alone or with a codec or noise, as specs."""
+"""The uploads that an audit examines: names of methods, alone or with a codec or noise, turned into specs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from shoal.privacy import PRIVACY
 from shoal.spec import Spec, from_table
 
 VICTIMS = "shoal.audit.victims:Victims"
-LARGEST = 64  # samples of a victim
+LARGEST = 64  # samples per victim
 
-QUICK: Table = {  # where no spec is given; with a rate of 1, the update of one step is the gradient
+QUICK: Table = {  # used without a spec; with a learning rate of 1, the update of one step is the gradient
     "task": {"dataset": "mnist5k", "crop": True, "model": "sigmoid_cnn"},
     "local": {"lr": 1.0},
 }
@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How an audit is made."""
+    """The options of an audit."""
 
     images: int = 10
     samples: int = 1
@@ -56,7 +56,7 @@ class Options(NamedTuple):
     restarts: int = 2
 
     def check(self) -> None:
-        """Raise `SpecError` for options that mean nothing."""
+        """Raise `SpecError` for invalid options."""
         for name in ("images", "samples", "steps", "iterations", "restarts"):
             if getattr(self, name) < 1:
                 raise SpecError(f"--{name} must be at least 1, got {getattr(self, name)}")
@@ -91,7 +91,7 @@ def names(text: str) -> list[str]:
 
 
 def _reduced(table: Table) -> Table:
-    """The tables that say what is uploaded, without those that say who comes and how it is watched."""
+    """The tables that determine the uploads, without those for participation and evaluation."""
     kept = ("seed", "seeds", "task", "method", "local", "codec", "privacy", "devices")
     return {name: value for name, value in table.items() if name in kept}
 
@@ -117,7 +117,7 @@ def _split(label: str, table: str) -> tuple[str, list[str]]:
 
 
 def _of_victims(table: Table, options: Options) -> Table:
-    """One round of clients that hold the samples to be reconstructed, and train on all of them at once."""
+    """The table for one round of victims, which hold the samples to reconstruct and train on one batch."""
     method = table.get("method", {})
     name = method if isinstance(method, str) else method.get("name", "fedavg")
     known = arguments(choose(METHOD, name, "method.name"))

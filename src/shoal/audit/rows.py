@@ -12,15 +12,15 @@ Answers = Mapping[str, Mapping[str, Any]]  # by the label of the upload
 
 
 class AuditRow(NamedTuple):
-    """One thing that was read, and how well."""
+    """One upload or signature, and how well the attacks on it work."""
 
     upload: str
-    sent: str  # the share of the weights, or what is sent in their place
+    sent: str  # the share of the weights that is sent, or what is sent instead
     size: str  # kB
     attack: str
     labels: str  # %
-    knows: str  # dB, of the attacker with all weights
-    lacks: str  # dB, of the one with those that travelled
+    knows: str  # dB, for the attacker with all weights
+    lacks: str  # dB, for the attacker with only the uploaded tensors
     seconds: str
 
 
@@ -75,7 +75,7 @@ def _size(answer: Mapping[str, Any]) -> str:
 
 
 def _labels(answer: Mapping[str, Any]) -> str:
-    """By the bias rule, else by the rows, else by whatever the attack found."""
+    """The share found by the bias rule, else by the row rule, else by the attack itself."""
     found = [*answer["rules"].values(), (answer["knows"] or {}).get("labels")]
     known = [share for share in found if share is not None]
     return f"{100 * known[0]:.0f}" if known else NOTHING

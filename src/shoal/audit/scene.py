@@ -1,4 +1,4 @@
-"""What all attacks of an audit share, and how each is judged."""
+"""The context that all attacks of an audit share, and the evaluation of each attack."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.solver.sgd import Sgd
 
-DIGITS = 4  # of the pixels that are kept for the picture
+DIGITS = 4  # decimals of the pixel values kept for the picture
 
 
 class Scene(NamedTuple):
-    """What is the same for all victims."""
+    """The context that is the same for all victims."""
 
     task: Task
     shape: tuple[int, ...]  # of one sample
@@ -32,16 +32,16 @@ class Scene(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """An attack on one victim, judged."""
+    """The evaluated result of an attack on one victim."""
 
     x: Tensor  # in the order of the originals
     psnrs: list[float]
-    labels: float | None  # the share found; None if none was looked for
+    labels: float | None  # the share found; None if the attack looks for none
     seconds: float
 
 
 def attempt(scene: Scene, victim: Victim, attack: Callable[..., Rebuilt], *given: Any) -> Attempt:
-    """Call `attack(scene, victim, *given)`, and judge what it returns."""
+    """Call `attack(scene, victim, *given)` and evaluate its result."""
     started = time.perf_counter()
     found = attack(scene, victim, *given)
     seconds = time.perf_counter() - started
@@ -52,7 +52,7 @@ def attempt(scene: Scene, victim: Victim, attack: Callable[..., Rebuilt], *given
 
 
 def judged(scene: Scene, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
-    """All attempts of one attacker as plain data; None if there are none."""
+    """Summarise all attempts of one attacker as plain data; None if there are none."""
     if not attempts:
         return None
     shares = [one.labels for one in attempts if one.labels is not None]
@@ -67,6 +67,6 @@ def judged(scene: Scene, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
 
 
 def pixels(scene: Scene, x: Tensor) -> list[list[float]]:
-    """The values of samples [n, ...] in [0, 1], rounded."""
+    """The values of samples [n, ...], scaled to [0, 1] and rounded."""
     scaled = ((x.double() - scene.low) / (scene.high - scene.low)).clamp(0, 1)
     return [[round(value, DIGITS) for value in sample.flatten().tolist()] for sample in scaled]

@@ -1,4 +1,4 @@
-"""The clients of an audit: each holds a few samples and no more."""
+"""The partition for an audit: each client holds only a few samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.data.shards import DealtShards
 
 @dataclass(frozen=True)
 class Victims(Partition):
-    """Few clients with few samples each, of one class after another; most samples are nobody's."""
+    """Few clients with few samples each, cycling through the classes; most samples belong to no client."""
 
     clients: int = 10
     samples: int = 1
@@ -38,7 +38,7 @@ class Victims(Partition):
 
 
 def _in_turn(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The rows, a sample of each class in turn."""
+    """Reorder the rows so that the classes take turns."""
     turn = np.empty(len(rows), np.int64)
     for label in np.unique(labels):
         held = labels == label

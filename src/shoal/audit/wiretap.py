@@ -1,7 +1,7 @@
-"""The first round of a federation, and everything that its server hears.
+"""Run the first round of a federation, and record everything that its server receives.
 
-Nothing is simulated: the method, the codec and the privacy mechanism of the spec do what they do in any run,
-so that the audit reads what is really uploaded, of methods that it does not know as well.
+The uploads are not imitated: the method, the codec and the privacy mechanism of the spec work as in any run,
+so that the audit reads the actual uploads, even of methods that it knows nothing about.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ class Upload(NamedTuple):
     """A reply of one client, as the server reads it."""
 
     sent: Tree  # the message that it answers
-    reply: Reply | None  # decoded and restored; None: there is none
-    reason: str  # why there is none
+    reply: Reply | None  # decoded and restored; None if there is no reply
+    reason: str  # why there is no reply
     bytes_up: int
     start: Weights | None  # the weights from which the client trained; None if it does not train
 
     @property
     def payload(self) -> Tree:
-        """What the reply holds."""
+        """The content of the reply."""
         return () if self.reply is None else self.reply.payload
 
     @property
     def fields(self) -> list[str]:
-        """The names of what the payload holds, without what is empty."""
+        """The names of the payload's fields that are not empty."""
         return [name for name in getattr(self.payload, "_fields", ()) if tensors(getattr(self.payload, name))]
 
     @property
     def update(self) -> dict[str, Tensor]:
-        """The tensors of an update that travelled, in float64; none if the reply has no update."""
+        """The uploaded tensors of the update, in float64; empty if the reply has no update."""
         if "update" not in self.fields:
             return {}
         return {name: value.double() for name, value in self.payload.update.params.items()}
 
 
 class Victim(NamedTuple):
-    """A client, what it holds, and what the server heard of it."""
+    """A client, its data, and what the server received from it."""
 
     client: int
     data: Data
-    uploads: Sequence[Upload]  # one for each leg in which it took part
-    profile: Tree  # what it told of itself before the first round; empty if nobody asked
+    uploads: Sequence[Upload]  # one per leg in which it took part
+    profile: Tree  # its profile from before the first round; empty if none was requested
 
     @property
     def replied(self) -> bool:
-        """Whether it took part, and the server could read all that it sent."""
+        """Whether it took part, and the server could decode everything that it sent."""
         return bool(self.uploads) and all(upload.reply is not None for upload in self.uploads)
 
 
 class Wiretap(Engine):
-    """An engine that keeps a copy of all that comes in."""
+    """An engine that keeps a copy of everything it receives."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -98,7 +98,7 @@ class Wiretap(Engine):
 
 
 def first_round(spec: Spec) -> tuple[Setup, list[Victim]]:
-    """Play the first round of a spec; returns the federation, and what its server heard of each client."""
+    """Run the first round of a spec; returns the federation, and what its server received per client."""
     alone = replace(spec, engine=replace(spec.engine, mode="serial", workers=1))
     with closing(alone) as setup:
         tap = Wiretap(setup.federation.engine)
@@ -126,7 +126,7 @@ def _upload(side: ClientSide, work: Work, cohort: Cohort, delivery: Delivery) ->
 
 
 def _training_start(side: ClientSide, delivery: Delivery, context: Context) -> Weights | None:
-    """The weights from which the client started, by asking the method once more."""
+    """The weights from which the client started, obtained by calling the method again."""
     method = side.method.client_method
     if not isinstance(method, Training):
         return None

@@ -1,1 +1,1 @@
-"""How fast Shoal is beside the plain PyTorch loop, and beside other frameworks where they are installed."""
+"""Benchmarks of Shoal against a plain PyTorch loop, and against other frameworks if installed."""

@@ -1,4 +1,4 @@
-"""How long a server takes to make one step of its clients' updates, by rule, model and number of clients."""
+"""The time of one server step from the clients' updates, by rule, model and number of clients."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from shoal.runs.runner import closing, one_thread
 MODELS = ("mlp", "cnn", "resnet18")
 CLIENTS = (10, 20, 50, 100)
 TURNS = 3
-LONG = 5.0  # seconds of a turn that is not repeated
-LARGEST = 2**28  # numbers of all updates: one gigabyte
-LEFT_OUT = ("fltrust",)  # its server trains, which takes as long as a client does
+LONG = 5.0  # seconds; a longer turn is not repeated
+LARGEST = 2**28  # numbers in all updates: one gigabyte
+LEFT_OUT = ("fltrust",)  # its server trains, which takes as long as a client's training
 _KEY = Key.from_seed(0)
 
 
@@ -32,10 +32,10 @@ def measure(
     turns: int = TURNS,
     watcher: Callable[[str, str], None] | None = None,
 ) -> Iterator[Row]:
-    """A row for each model and rule: median seconds, by number of clients; None where updates are too many
-    for the memory, or clients too few for the rule.
+    """One row per model and rule: median seconds by number of clients.
 
-    An update is the same for all clients in part, and random otherwise: its matrices have full rank.
+    They are None if the updates do not fit into memory, or if there are too few clients for the rule. An
+    update is the sum of a part that all clients share and a random one; its matrices have full rank.
     """
     for name in models:
         with one_thread(), closing(digits(name, "fedavg")) as setup:
@@ -59,7 +59,7 @@ def _size(model: Weights) -> int:
 
 
 def _update(model: Weights, client: int) -> Weights:
-    """What all clients have in common, and as much of one's own."""
+    """A client's update: the common part, plus a part of its own of the same size."""
     common, own = _KEY.fold("common").torch(), _KEY.fold("client", client).torch()
 
     def drawn(value: torch.Tensor) -> torch.Tensor:
@@ -74,8 +74,10 @@ def _update(model: Weights, client: int) -> Weights:
 def _seconds(
     rule: Aggregator, task: Task, model: Weights, updates: Sequence[Weights], turns: int
 ) -> float | None:
-    """Of taking in the updates and deciding: in the second round of the rule, which has a past then, or
-    in the first where that takes long."""
+    """The time to fold the updates and finish the step: in the rule's second round, in which it has a state.
+
+    If the first round takes long, its time counts.
+    """
     cohort, state, took = Cohort(tuple(range(len(updates))), {}, len(updates)), rule.init(model), []
     for turn in range(turns + 1):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What checkpoints cost on every workload: written after every round, and at the pace that a run takes."""
+"""The cost of checkpoints on every workload: after every round, and at the default pace of a run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from shoal.runs.directory import RunDirectory
 from shoal.runs.record import as_record
 from shoal.runs.runner import Pace, closing, one_thread, save
 
-SPENT = 5.0  # seconds of rounds, for each of the two paces
-FEWEST = 2  # rounds
-SETTLING = 0.5  # seconds of rounds before, in which processes start and modes are tried
+SPENT = 5.0  # seconds of rounds for each of the two paces
+FEWEST = 2  # minimum number of rounds
+SETTLING = 0.5  # seconds of warm-up rounds, in which processes start and modes are tried
 EVERY_ROUND = Checkpoint(every_seconds=0.0)
 
 
@@ -29,7 +29,7 @@ def measure(
     seconds: float = SPENT,
     watcher: Callable[[str, str], None] | None = None,
 ) -> Iterator[Row]:
-    """A row for each workload; shares are of the time that the rounds take."""
+    """One row per workload; shares are relative to the time of the rounds."""
     for name in names or list(WORKLOADS):
         if watcher is not None:
             watcher(name, "checkpoints")
@@ -54,15 +54,15 @@ def _measured(workload: Workload, seconds: float) -> Row:
 
 
 class _Times(NamedTuple):
-    """Seconds, one number a round; of checkpoints only where there was one."""
+    """Seconds, one value per round; for checkpoints, one per checkpoint."""
 
     rounds: list[float]
-    lines: list[float]  # to add a round to the record
+    lines: list[float]  # for appending a round to the record
     checkpoints: list[float]
 
 
 def _timed(setup: Setup, wanted: Checkpoint, seconds: float) -> _Times:
-    """Rounds, and what is written after each, as a run does it."""
+    """Time rounds, and the writing after each of them, as in a run."""
     with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
         directory = RunDirectory.create(Path(folder) / "run", setup.spec)
         try:

@@ -1,4 +1,4 @@
-"""How fast codecs encode and decode, beside a copy of the same memory; on one core."""
+"""The throughput of codecs, compared with a copy of the same memory, on one core."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ CODECS: Mapping[str, Codec] = {
 def measure(
     size: int = SIZE, turns: int = TURNS, watcher: Callable[[str, str], None] | None = None
 ) -> Iterator[Row]:
-    """A row for each codec: gigabytes of float32 a second, and their ratio to those of a copy.
+    """One row per codec: gigabytes of float32 per second, and their ratio to those of a copy.
 
-    A turn copies, encodes and decodes, so that a busy machine is busy for all of them.
+    A turn copies, encodes and decodes, so that load on the machine affects all three alike.
     """
     draw = _KEY.fold("numbers").torch()
     values = {"x": torch.randn(size, generator=draw)}

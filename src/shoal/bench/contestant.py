@@ -1,7 +1,7 @@
-"""One contestant in a process of its own: `python -m shoal.bench.contestant WORKLOAD PEER`.
+"""One contestant in its own process: `python -m shoal.bench.contestant WORKLOAD PEER`.
 
-It makes everything ready. Then, for each line on stdin, it runs one stretch of rounds and prints one line of
-JSON: what it did, and how long it took. It ends with its stdin.
+It first prepares everything. Then, for each line on stdin, it runs one stretch of rounds and prints one line
+of JSON with its work and time. It ends when stdin closes.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from shoal.runs.record import Record, as_record
 from shoal.runs.runner import closing, conclude, one_thread, save
 from shoal.spec import from_table, to_table
 
-UNJUDGED = {"accuracy": None, "loss": None}  # as in a round without an evaluation
+UNJUDGED = {"accuracy": None, "loss": None}  # metrics of a round without an evaluation
 
 
 def plain(workload: Workload, serve: Serve) -> None:
-    """The hand-written loop."""
+    """The plain PyTorch loop."""
     keep_memory()
     with Plain(workload.material()) as loop:
         serve(loop.run, workload.rounds)
 
 
 def shoal(workload: Workload, serve: Serve, **engine: Any) -> None:
-    """Shoal as `shoal run` runs it, but for evaluation: rounds, and a line of the record for each.
+    """Shoal as in `shoal run`, except for evaluation: rounds, and a line of the record for each.
 
-    Where the workload asks for the run directory, a stretch ends as a run does: with a checkpoint, the model,
-    the summary and the report.
+    If the workload includes the run directory, a stretch ends like a run: with a checkpoint, the model, the
+    summary and the report.
     """
     table = to_table(workload.spec)
     spec = from_table({**table, "engine": {**table["engine"], **engine}})
@@ -78,7 +78,7 @@ def shoal(workload: Workload, serve: Serve, **engine: Any) -> None:
 
 
 def _settle(setup: Setup) -> None:
-    """Play until "auto" has made up its mind: that happens once, however long a run is."""
+    """Run rounds until "auto" has chosen a mode, which happens only once per run."""
     progress, engine = start(setup.federation), setup.federation.engine
     while isinstance(engine, LocalEngine) and not engine.settled:
         progress, _ = advance(setup.federation, progress)
@@ -94,7 +94,7 @@ CONTESTANTS: dict[str, Callable[[Workload, Serve], None]] = {
 
 
 def exact_exists() -> bool:
-    """Whether the engine can be told to give the same bits however clients are spread."""
+    """Whether the engine has the option `exact`: the same bits however clients are distributed."""
     return "exact" in {field.name for field in fields(EngineSpec)}
 
 
@@ -112,7 +112,7 @@ def serve(answers: IO[str], stretch: Stretch, rounds: int) -> None:
 
 def main(name: str, peer: str) -> None:
     """Be a contestant until stdin ends."""
-    answers = os.fdopen(os.dup(1), "w")  # stdout is for answers alone: what others print there goes to stderr
+    answers = os.fdopen(os.dup(1), "w")  # stdout carries only answers: other output goes to stderr
     os.dup2(2, 1)
     torch.set_num_threads(1)
     (workload,) = named(name)

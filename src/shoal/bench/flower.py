@@ -1,8 +1,8 @@
-"""Flower's simulation as a contestant, set up to be quick.
+"""Flower's simulation as a contestant, set up to be fast.
 
-One CPU a client, so that two run at a time; a model and the data resident in each of Ray's workers; the
-weights as one flat array. It runs this module's functions, which Ray can import: what lives in `__main__`
-it would copy with every message.
+One CPU per client, so that two run at a time; a model and the data resident in each Ray worker; the weights
+as one flat array. The client functions are in this module, which Ray can import: functions in `__main__`
+would be copied with every message.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from shoal.bench.plain_pytorch import Trainer, flatten, initial, visit
 from shoal.bench.workloads import Material, Workload, named
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-_ROUNDS = 3  # in a stretch, where the workload has as many: a round takes Flower long
+_ROUNDS = 3  # at most in a stretch, since rounds take long in Flower
 
 
 class Resident(NamedTuple):
-    """What stays in a worker of Ray between messages."""
+    """The state that stays in a Ray worker between messages."""
 
     material: Material
     worker: Trainer
-    weights: Tensor  # what the worker starts from
+    weights: Tensor  # from which the worker starts
     trained: Tensor
     generator: torch.Generator
 
 
 @lru_cache(maxsize=1)
 def resident(name: str) -> Resident:
-    """Make everything ready, once in each worker."""
+    """Prepare everything, once in each worker."""
     torch.set_num_threads(1)
     (workload,) = named(name)
     material = workload.material()
@@ -48,7 +48,7 @@ def resident(name: str) -> Resident:
 
 
 def train(message: Any, context: Any) -> Any:
-    """What a client does."""
+    """Train one client: the function of Flower's client app."""
     app = import_module("flwr.app")
     here = resident(message.content["config"]["workload"])
     here.weights.copy_(torch.from_numpy(message.content["arrays"].to_numpy_ndarrays()[0]))

@@ -1,4 +1,4 @@
-"""Time contestants against each other, in turns, so that a busy machine is busy for all of them alike."""
+"""Time contestants against each other in turns, so that load on the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-Answer = Mapping[str, float]  # of a contestant: seconds, samples, rounds, peak_rss_mb, others
-Watcher = Callable[[str, str, int], None]  # told of (workload, contestant, turn) before each turn; 0 warms up
+Answer = Mapping[str, float]  # from a contestant: seconds, samples, rounds, peak_rss_mb, others
+Watcher = Callable[[str, str, int], None]  # called with (workload, contestant, turn); turn 0 is the warm-up
 
-PEER_TURNS = 3  # of a peer at most: it may take a hundred times as long
-QUIET = 0.1  # the share of the processors that others may take in a turn that counts
-FEWEST = 3  # such turns that are enough
-_PATIENCE = 20.0  # seconds that a contestant has to end by itself
+PEER_TURNS = 3  # at most for a peer, which may take a hundred times as long
+QUIET = 0.1  # a turn counts if other programs take at most this share of the processors
+FEWEST = 3  # number of such turns that is enough
+_PATIENCE = 20.0  # seconds in which a contestant has to end by itself
 
 
 def measure(
@@ -40,15 +40,15 @@ def measure(
     peers: Sequence[str] | None = None,
     watcher: Watcher | None = None,
 ) -> list[Row]:
-    """A row for each workload and contestant: medians over so many turns, after one to warm up.
+    """One row per workload and contestant: medians over `pairs` turns, after a warm-up turn.
 
     Shoal and the plain loop take turns; then each peer (by default all that can be imported) takes turns
-    with the plain loop. `ratio_to_plain` is the median, over the turns, of a contestant's samples a second
-    over those of the plain loop's turn beside it: so it may differ a little from the ratio of the medians.
+    with the plain loop. `ratio_to_plain` is the median, over the turns, of a contestant's samples per second
+    over those of the plain loop in the same turn, so it may differ a little from the ratio of the medians.
 
-    Only a quiet machine gives ratios that mean something: a contestant that hands out work as it gets done
-    loses less to other processes than one that splits it beforehand. So only turns count in which others
-    were idle; where these are too few, all count, and a warning says so.
+    Ratios are only meaningful on a quiet machine: a contestant that assigns work dynamically loses less to
+    other processes than one that splits it beforehand. So only turns count in which other programs were idle;
+    if there are too few of them, all count, and a warning says so.
     """
     if pairs < 1:
         raise SpecError(f"pairs must be at least 1, got {pairs}")
@@ -62,7 +62,7 @@ def measure(
 
 
 def chart(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """The ratios to the plain loop as bars."""
+    """A bar chart of the ratios to the plain loop."""
     from shoal.bench.picture import bars  # matplotlib is slow to import
 
     return bars(rows)
@@ -78,7 +78,7 @@ def _known(peers: Sequence[str]) -> list[str]:
 
 
 def _nobody(workload: str, contestant: str, turn: int) -> None:
-    """Watches nothing."""
+    """A watcher that does nothing."""
 
 
 def _measured(workload: Workload, pairs: int, peers: Sequence[str], watcher: Watcher) -> list[Row]:
@@ -93,7 +93,7 @@ def _measured(workload: Workload, pairs: int, peers: Sequence[str], watcher: Wat
                 with _started(workload.name, peer, folder) as racer:
                     pair = {peer: racer, "plain": racers["plain"]}
                     turns = _turns(workload.name, pair, min(pairs, PEER_TURNS), watcher)
-            except StageError as error:  # what another framework cannot do is no reason to stop
+            except StageError as error:  # a failure of another framework is no reason to stop
                 warnings.warn(str(error), stacklevel=3)
                 continue
             rows.append(_row(workload.name, peer, turns[peer], turns["plain"]))
@@ -125,7 +125,7 @@ def _row(workload: str, peer: str, turns: Sequence[Answer], plain: Sequence[Answ
 
 
 def _quiet(workload: str, turns: dict[str, list[Answer]]) -> dict[str, list[Answer]]:
-    """The turns in which others left the contestants alone; all, with a warning, if these are too few."""
+    """The turns without load from other programs; if there are too few, all of them, with a warning."""
     beside = list(zip(*turns.values(), strict=True))
     kept = [i for i, some in enumerate(beside) if max(turn["others"] for turn in some) <= QUIET]
     if len(kept) >= min(FEWEST, len(beside)):
@@ -145,9 +145,9 @@ def _speed(turn: Answer) -> float:
 
 @contextmanager
 def _started(workload: str, peer: str, folder: str) -> Iterator[Callable[[], Answer]]:
-    """A contestant in a process of its own; yields what lets it run one stretch.
+    """Start a contestant in its own process; yields a function that makes it run one stretch.
 
-    It leads a process group, so that whatever it has started ends with it.
+    It leads a process group, so that all processes that it has started end with it.
     """
     paths = os.pathsep.join(path for path in sys.path if path)
     surroundings = {**os.environ, "PYTHONPATH": paths, "TMPDIR": folder, "RAY_TMPDIR": folder}
@@ -172,7 +172,7 @@ def _started(workload: str, peer: str, folder: str) -> Iterator[Callable[[], Ans
 
 
 def _answer(process: subprocess.Popen[str], log: IO[str], where: str) -> Answer:
-    """Ask a contestant for a stretch."""
+    """Ask a contestant to run one stretch."""
     assert process.stdin is not None
     assert process.stdout is not None
     with suppress(BrokenPipeError):
@@ -191,7 +191,7 @@ def _answer(process: subprocess.Popen[str], log: IO[str], where: str) -> Answer:
 
 
 def _swept(process: subprocess.Popen[str]) -> None:
-    """End a contestant, and what it may have left behind in its group."""
+    """End a contestant, and any processes left in its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -204,5 +204,5 @@ def _swept(process: subprocess.Popen[str]) -> None:
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with suppress(BrokenPipeError):  # what was asked may still wait to be read by who has ended
+            with suppress(BrokenPipeError):  # a request that the process never read
                 pipe.close()

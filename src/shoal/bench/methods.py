@@ -1,4 +1,4 @@
-"""How long a round of every method takes, beside a round of FedAvg."""
+"""The time of a round for every method, compared with a round of FedAvg."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def measure(
     turns: int = TURNS,
     watcher: Callable[[str, str], None] | None = None,
 ) -> Iterator[Row]:
-    """A row for each model and method: the median seconds of a round, and their ratio to FedAvg's.
+    """One row per model and method: the median seconds per round, and their ratio to FedAvg's.
 
-    Methods that do not take FedAvg's cohorts of ten clients are left out.
+    Methods that do not work with FedAvg's cohorts of ten clients are left out.
     """
     for model in models:
         for method in methods or training_methods():

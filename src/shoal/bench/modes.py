@@ -1,4 +1,4 @@
-"""How long a round takes in every mode of the local engine, and whether "auto" finds the fastest."""
+"""The time of a round in every mode of the local engine, and whether "auto" finds the fastest one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shoal.spec import Spec, to_table
 
 METHODS = ("fedavg", "scaffold", "fedntd", "dsvd", "fedgen")
 MODES = ("auto", "serial", "block", "workers")
-LONGEST = 20.0  # seconds of a round; models that take longer are left out
-SPENT = 3.0  # seconds of rounds, for each mode: as many turns as fit, within these bounds
+LONGEST = 20.0  # seconds per round; models that take longer are left out
+SPENT = 3.0  # seconds of rounds for each mode; the number of turns stays within the bounds below
 FEWEST, MOST = 2, 15
 
 
@@ -27,9 +27,9 @@ def measure(
     methods: Sequence[str] = METHODS,
     watcher: Callable[[str, str], None] | None = None,
 ) -> Iterator[Row]:
-    """A row for each model and method: the median seconds of a round in each mode.
+    """One row per model and method: the median seconds per round in each mode.
 
-    With FedAvg, the plain two-process loop has its turns too.
+    For FedAvg, the plain two-process loop is timed too.
     """
     for model in models or list(MODELS):
         for method in methods:
@@ -42,7 +42,7 @@ def measure(
 
 
 def _measured(model: str, method: str) -> Row | None:
-    """None where a round takes too long, or where digits are no samples for the model."""
+    """A row; None if a round takes too long, or if the model does not fit digits."""
     with one_thread(), ExitStack() as stack:
         try:
             specs = {mode: digits(model, method, engine={"mode": mode}) for mode in MODES}
@@ -50,7 +50,7 @@ def _measured(model: str, method: str) -> Row | None:
         except SpecError:
             return None
         plain = _plain_rounds(stack, specs["auto"]) if method == "fedavg" else None
-        if plain is not None:  # its processes load torch, and "auto" would take that for the time of a mode
+        if plain is not None:  # its processes load torch, and "auto" would mistake that for a mode's time
             plain()
         first = racers["auto"].round()
         if first > LONGEST:
@@ -72,7 +72,7 @@ def _measured(model: str, method: str) -> Row | None:
 
 
 def _told(found: dict[str, float], racers: dict[str, Away]) -> dict[str, Any]:
-    """The seconds of each mode; a block that is visited one by one is none."""
+    """The seconds of each mode; the mode block is left out if clients are trained one by one."""
     if not racers["block"].in_blocks:
         found.pop("block")
     best = min(seconds for name, seconds in found.items() if name not in ("auto", "plain"))

@@ -1,17 +1,15 @@
-"""Other frameworks, where they can be imported. Shoal does not depend on them."""
+"""Other frameworks as contestants, if they can be imported. Shoal does not depend on them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
 
-Stretch = Callable[[int, int], tuple[float, int]]  # (first round, how many) -> (seconds, samples)
-Serve = Callable[
-    [Stretch, int], None
-]  # answers requests for stretches of so many rounds, till there are no more
+Stretch = Callable[[int, int], tuple[float, int]]  # (first round, number of rounds) -> (seconds, samples)
+Serve = Callable[[Stretch, int], None]  # runs stretches of this number of rounds, one per request
 
 NEEDED: dict[str, tuple[str, ...]] = {"flower": ("flwr", "ray"), "pfl": ("pfl",)}
-MOST_CLIENTS = 1000  # Flower makes a node for each, and pfl a data set for each
+MOST_CLIENTS = 1000  # Flower creates a node for each, and pfl a data set for each
 
 
 def available() -> list[str]:

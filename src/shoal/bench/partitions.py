@@ -1,4 +1,4 @@
-"""How the samples of a benchmark are dealt where no partition of the catalogue does it."""
+"""Partitions for benchmarks that are not in the catalogue."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shoal.data.shards import DealtShards
 
 @dataclass(frozen=True)
 class PowerLaw(Partition):
-    """Two classes a client, sizes by a power law, as FedProx deals MNIST.
+    """Two classes per client and sizes by a power law, as FedProx partitions MNIST.
 
-    Client i holds classes i and i + 1: `base` samples of each, and shares of what is left over that are
-    drawn from lognormal(0, sigma). `mean` is the mean size before each share is cut to what the data set
-    has of a class, so the actual mean is a little lower. No client holds a sample twice, but several
+    Client i holds classes i and i + 1: `base` samples of each, plus shares of the remainder that are drawn
+    from lognormal(0, sigma). `mean` is the mean size before each share is capped at the samples that the data
+    set has of a class, so the actual mean is a little lower. No client holds a sample twice, but several
     clients may hold the same one: the federation is larger than the data.
     """
 
@@ -38,7 +38,7 @@ class PowerLaw(Partition):
             raise SpecError(f"sigma must be > 0, got {self.sigma:g}; 2 is what FedProx takes")
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Deal: for each client its rows of both classes, drawn without replacement."""
+        """Draw each client's rows of both classes, without replacement."""
         if dataset.classes < 2:
             raise SpecError(f"a power law over pairs of classes needs two of them; {dataset.name} has fewer")
         labels = dataset.y_train.cpu().numpy()
@@ -54,7 +54,7 @@ class PowerLaw(Partition):
         return DealtShards(np.concatenate(held), offsets)
 
     def _sizes(self, per_class: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """[clients, 2] int64: how many samples of its two classes each client holds."""
+        """[clients, 2] int64: the number of samples that each client holds of its two classes."""
         labels = (np.arange(self.clients)[:, None] + np.arange(2)) % len(per_class)
         shares = generator.lognormal(0.0, self.sigma, (self.clients, 2))
         extra = self.clients * (self.mean - 2 * self.base) / len(per_class)  # of each class

@@ -26,18 +26,18 @@ _RANK, _ADDRESSES = "PFL_WORKER_RANK", "PFL_WORKER_ADDRESSES"
 
 
 class Learner(nn.Module):
-    """A model as pfl wants it."""
+    """A model in the form that pfl expects."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """What local training descends."""
+        """The loss of local training."""
         return F.cross_entropy(self.net(x), y)
 
     def metrics(self, x: Tensor, y: Tensor) -> dict[str, Any]:
-        """Nothing: evaluation is not timed."""
+        """A placeholder, since evaluation is not timed."""
         return {"samples": import_module("pfl.metrics").Weighted(0, len(y))}
 
 
@@ -45,7 +45,7 @@ def pfl(workload: Workload, serve: Serve) -> None:
     """pfl's federated averaging on its simulated backend."""
     with _second(workload.name) as second:
         material = workload.material()
-        with import_module("pfl.internal.ops.numpy_ops").NumpySeedScope(0):  # both must draw alike
+        with import_module("pfl.internal.ops.numpy_ops").NumpySeedScope(0):  # both must draw the same numbers
             algorithm = import_module("pfl.algorithm.federated_averaging").FederatedAveraging()
             model, backend = _model(material), _backend(material)
         training = import_module("pfl.hyperparam.base").NNTrainHyperParams(
@@ -86,7 +86,7 @@ def _backend(material: Material) -> Any:
         return data.PyTorchTensorDataset((material.x[rows], material.y[rows]), user_id=str(client))
 
     sizes = {client: material.shards.count(client) for client in range(len(material.shards))}
-    weights = sizes if len(set(sizes.values())) > 1 else None  # for the balance between the processes
+    weights = sizes if len(set(sizes.values())) > 1 else None  # for load balancing between the processes
     following = (client for round in count() for client in material.cohort(round))
     users = import_module("pfl.data.federated_dataset").FederatedDataset(held, following.__next__, weights)
     by_samples = import_module("pfl.aggregate.weighting").WeightByDatapoints()
@@ -95,7 +95,7 @@ def _backend(material: Material) -> Any:
 
 @contextmanager
 def _second(name: str) -> Iterator[IO[str] | None]:
-    """The second process, which runs the same program; yields what tells it to go on. None in itself."""
+    """Start the second process, which runs the same program; yields its stdin (None in the second itself)."""
     if _RANK in os.environ:
         yield None
         return

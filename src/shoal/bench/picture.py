@@ -13,13 +13,13 @@ from matplotlib.patches import Patch
 from shoal.core.errors import SpecError
 from shoal.report.canvas import COLOURS, INK, MUTED, STYLE, WIDTH, canvas, log_scale, short
 
-ORDER = ("shoal", "shoal-exact", "flower", "pfl")  # the colour of a contestant is that of its place
-_DECADES = 10.0  # a log scale where the largest ratio is so many times the smallest
-_BAR, _GAP = 0.21, 0.18  # inches: of a bar, and between workloads
+ORDER = ("shoal", "shoal-exact", "flower", "pfl")  # the position determines the colour of a contestant
+_DECADES = 10.0  # the scale is logarithmic if the largest ratio exceeds the smallest by this factor
+_BAR, _GAP = 0.21, 0.18  # inches: height of a bar, and gap between workloads
 
 
 def bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """A bar for each contestant's speed over that of the plain loop, which is the line at 1."""
+    """One bar per contestant: its speed relative to the plain loop, which is the line at 1."""
     shown = [row for row in rows if row["peer"] != "plain"]
     if not shown:
         raise SpecError("there is nothing to draw: no row but those of the plain loop")
@@ -28,13 +28,13 @@ def bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
         figure, axes = canvas(WIDTH, height + 1.0)
         ratios = [float(row["ratio_to_plain"]) for row in shown]
         log = max(*ratios, 1.0) > _DECADES * min(*ratios, 1.0)
-        start = 1.0 if log else 0.0  # on a log scale there is no 0: bars grow from 1 to both sides
-        beside = axes.get_yaxis_transform()  # x in parts of the chart, y in data
+        start = 1.0 if log else 0.0  # on a log scale there is no 0: bars extend from 1 to either side
+        beside = axes.get_yaxis_transform()  # x in axes fractions, y in data coordinates
         for place, row, ratio in zip(places, shown, ratios):
             axes.barh(place, ratio - start, 0.84 * _BAR, start, color=_colour(row["peer"]))
             axes.text(1.02, place, _times(ratio), transform=beside, va="center", fontsize=9, color=INK)
         axes.axvline(1, color=INK, linewidth=1)
-        axes.set_xlabel("Samples a second, as a multiple of the plain PyTorch loop's")
+        axes.set_xlabel("Samples per second, relative to the plain PyTorch loop")
         if log:
             axes.set_xlim(min(*ratios, 1.0) / 1.5, max(*ratios, 1.0) * 1.5)
             log_scale(axes, "x")
@@ -49,7 +49,7 @@ def bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _places(rows: Sequence[Mapping[str, Any]]) -> tuple[list[float], dict[float, str], float]:
-    """Where each bar lies, where each workload's name stands, and the height of all, in inches."""
+    """The position of each bar and of each workload's name, and the total height, in inches."""
     by_workload: dict[str, int] = {}
     for row in rows:
         by_workload[row["workload"]] = by_workload.get(row["workload"], 0) + 1

@@ -1,9 +1,9 @@
-"""FedAvg as a good engineer writes it by hand in PyTorch: the yardstick that Shoal is held against.
+"""FedAvg as a good engineer writes it by hand in PyTorch: the baseline that Shoal is compared with.
 
-No framework: a resident model in each of two processes of one thread, whose parameters are views of one
-flat vector; resident data; shared memory for the weights, and for the sum that each process builds. Who
-takes part and in which order samples are seen is settled before a stretch is timed, and all arithmetic is
-in float32. So this loop has less to do than Shoal, which draws, averages in float64 and keeps a record.
+No framework: a resident model in each of two single-threaded processes, whose parameters are views of one
+flat vector; resident data; shared memory for the weights, and for the sum that each process builds. Cohorts
+and the order of samples are determined before a stretch is timed, and all arithmetic is in float32. So this
+loop has less to do than Shoal, which draws cohorts and orders, averages in float64 and keeps a record.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _MALLOPT = {-3: 1 << 25, -1: 1 << 30, -2: 1 << 26}  # mmap threshold, trim thres
 
 
 def keep_memory() -> bool:
-    """Have the C library keep freed memory for the next step; False where it has no such switch.
+    """Make the C library keep freed memory for the next step; False if it has no such option.
 
-    glibc otherwise hands the activations of every step back to the kernel, which clears them anew.
+    Otherwise, glibc returns the activations of every step to the kernel, which has to clear them again.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -46,16 +46,16 @@ def keep_memory() -> bool:
 class ClientShare(NamedTuple):
     """One client's part in a round."""
 
-    rows: Tensor  # [epochs * count] int64: its rows, in the order in which they are seen
+    rows: Tensor  # [epochs * count] int64: its rows, in training order
     sizes: list[int]  # of the batches
     share: float  # of the cohort's samples
 
 
-Round = list[list[ClientShare]]  # for each process
+Round = list[list[ClientShare]]  # one list per process
 
 
 def plan(material: Material, round: int, processes: int) -> Round:
-    """Who visits whom: the largest clients first, each to the process that has least to do."""
+    """Assign clients to processes: the largest clients first, each to the process with the least load."""
     least = 2 if material.full else 1  # samples: BatchNorm cannot train on a single one
     able = [client for client in material.cohort(round) if material.shards.count(client) >= least]
     cohort = sorted(able, key=material.shards.count, reverse=True)
@@ -72,7 +72,7 @@ def plan(material: Material, round: int, processes: int) -> Round:
 
 
 def visit(material: Material, client: int, share: float, generator: torch.Generator) -> ClientShare:
-    """A client's samples, in a new order every epoch. A batch that must be full takes the first again."""
+    """A client's samples, in a new order every epoch. If batches must be full, the first samples repeat."""
     rows = torch.from_numpy(material.shards.indices(client))
     orders = [rows[torch.randperm(len(rows), generator=generator)] for _ in range(material.epochs)]
     batch = min(material.batch, len(rows)) if material.full else material.batch
@@ -85,15 +85,15 @@ def visit(material: Material, client: int, share: float, generator: torch.Genera
 
 
 class Trainer:
-    """A resident model, and what it takes to train it on one client after another."""
+    """A resident model that is trained on one client after another."""
 
     def __init__(self, material: Material, module: nn.Module, flat: Tensor, weights: Tensor) -> None:
         self._material, self._module, self._flat, self._weights = material, module, flat, weights
         self._params = list(module.parameters())
-        self._values = [param.detach() for param in self._params]  # the same memory, but outside of any graph
+        self._values = [param.detach() for param in self._params]  # the same memory, outside autograd
 
     def train(self, visits: Sequence[ClientShare], total: Tensor) -> None:
-        """`total` becomes the sum of the clients' weights, each times its share."""
+        """Train the clients; `total` becomes the sum of their weights, each times its share."""
         total.zero_()
         for visit in visits:
             self._flat.copy_(self._weights)
@@ -120,7 +120,7 @@ class Trainer:
 
 
 class Plain:
-    """The loop. Use it as a context: the second process ends with it."""
+    """The training loop. Use it as a context manager: the second process ends with the block."""
 
     def __init__(self, material: Material, processes: int = 2) -> None:
         module = initial(material)
@@ -129,7 +129,7 @@ class Plain:
         self._weights, self._totals = shared(flat.numel()), [shared(flat.numel()) for _ in range(processes)]
         self._weights.copy_(flat)
         self._worker = Trainer(material, module, flat, self._weights)
-        self._orders = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")  # the first round, how many
+        self._orders = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")  # first round, number of rounds
         self._end: End | None = None
         if processes == 2:
             self._end, other = rope()
@@ -139,7 +139,7 @@ class Plain:
             other.close()
 
     def run(self, first: int, rounds: int) -> tuple[float, int]:
-        """Some rounds; returns the seconds that they took and the samples that were seen."""
+        """Run some rounds; returns their seconds and the number of samples trained on."""
         self._orders[0], self._orders[1] = first, rounds
         if self._end:
             self._end.pull()
@@ -164,7 +164,7 @@ class Plain:
         torch.add(self._totals[0], self._totals[1], out=self._weights)
 
     def _help(self, end: End) -> None:
-        """The second process: the same, on its own part of every cohort."""
+        """The main function of the second process, which trains its own part of every cohort."""
         assert self._end is not None
         self._end.close()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the first one does
@@ -187,7 +187,7 @@ class Plain:
         return [plan(self._material, round, len(self._totals)) for round in range(first, first + rounds)]
 
     def _noise(self, first: int, process: int) -> AbstractContextManager[None]:
-        """torch's dropout draws from its global generator."""
+        """Seed torch's global generator, from which its dropout draws."""
         return self._material.key.fold("dropout", first, process).seeded()
 
     def model(self) -> nn.Module:
@@ -216,15 +216,17 @@ def initial(material: Material) -> nn.Module:
 
 
 def own_dropout(module: nn.Module) -> nn.Module:
-    """torch's dropout in place of Shoal's, which wants its random numbers handed over."""
+    """Replace Shoal's dropout, which takes its random numbers as input, by torch's."""
     for name, part in module.named_children():
         setattr(module, name, nn.Dropout(part.p) if isinstance(part, Dropout) else own_dropout(part))
     return module
 
 
 def flatten(module: nn.Module) -> Tensor:
-    """Move the parameters into one vector, and return it. Kernels of convolutions lie channels last,
-    which is how the libraries below and the pools want them."""
+    """Move the parameters into one vector, and return it.
+
+    Convolution kernels are stored channels last, as the libraries underneath and the pooling layers prefer.
+    """
     params = list(module.parameters())
     sizes = [param.numel() for param in params]
     flat = torch.empty(sum(sizes))
@@ -239,5 +241,5 @@ def flatten(module: nn.Module) -> Tensor:
 
 
 def shared(size: int) -> Tensor:
-    """[size] float32 zeros that forked processes share; they are gone with the last of these."""
+    """[size] float32 zeros that forked processes share; freed when the last of these ends."""
     return torch.frombuffer(mmap.mmap(-1, 4 * size), dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""What a contestant and all processes below it use, and what the rest of the machine takes meanwhile."""
+"""The resources used by a contestant with its child processes, and by other programs at the same time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _BUSY = (0, 1, 2, 5, 6, 7)  # of /proc/stat: user, nice, system, irq, softirq, s
 
 
 class Use(NamedTuple):
-    """Of this process and all below it."""
+    """The resource usage of this process and all its descendants."""
 
-    peak_rss_mb: float  # the sum of the peaks; what processes share is counted in each of them
+    peak_rss_mb: float  # the sum of the peaks; shared memory counts in each process
     seconds: float  # of processor time
 
 
 def used() -> Use:
-    """What was used so far. Where there is no /proc only children that have ended count."""
+    """The usage so far. Without /proc, only children that have ended count."""
     if not (PROC / "self/stat").exists():
         both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         unit = 2**20 if sys.platform == "darwin" else 2**10
@@ -39,20 +39,20 @@ def used() -> Use:
 
 
 class Meter:
-    """Measures which share of the processors others took, from its making on."""
+    """Measures the share of the processors that other programs take, from its creation on."""
 
     def __init__(self) -> None:
         self._began, self._own, self._all = time.perf_counter(), used().seconds, _busy()
 
     def others(self) -> float:
-        """In [0, 1]; 0 also where it cannot be told."""
+        """The share in [0, 1]; 0 if it is unknown."""
         own, busy = used().seconds - self._own, _busy() - self._all
         there = (time.perf_counter() - self._began) * (os.cpu_count() or 1)
         return min(max(busy - own, 0.0) / there, 1.0)
 
 
 def _busy() -> float:
-    """Seconds that all processors together were busy."""
+    """The busy seconds of all processors together."""
     try:
         ticks = (PROC / "stat").read_text().splitlines()[0].split()[1:]
     except OSError:
@@ -61,7 +61,7 @@ def _busy() -> float:
 
 
 def _family() -> set[str]:
-    """The ids of this process and all below it."""
+    """The ids of this process and all its descendants."""
     parents = {}
     for folder in PROC.glob("[0-9]*"):
         with suppress(OSError):
@@ -73,5 +73,5 @@ def _family() -> set[str]:
 
 
 def _stat(pid: str) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may hold anything."""
+    """The fields of /proc/PID/stat after the name, which may contain any characters."""
     return (PROC / pid / "stat").read_text().rpartition(")")[2].split()

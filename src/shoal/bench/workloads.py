@@ -1,4 +1,4 @@
-"""What is timed: a federation as a spec, and the same one as a hand-written loop needs it."""
+"""The workloads: a federation as a spec, and the same federation in the form that a plain loop needs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from shoal.spec import Spec, from_table
 
 
 class Material(NamedTuple):
-    """A workload without Shoal: arrays, who holds which rows, and the numbers of local SGD."""
+    """A workload in a form independent of Shoal: arrays, the rows of each client, and local SGD settings."""
 
     build: Callable[[], nn.Module]  # the model, its weights drawn from torch's global generator
-    key: Key  # of everything that is drawn
+    key: Key  # for all random draws
     x: Tensor  # [n, *shape] float32
     y: Tensor  # [n] int64
-    shards: Shards  # which rows each client holds
+    shards: Shards  # the rows that each client holds
     cohort: Callable[[int], tuple[int, ...]]  # the clients of a round, counted from 0
     batch: int
     epochs: int
@@ -39,13 +39,13 @@ class Material(NamedTuple):
     full: bool  # whether all batches are full, which BatchNorm needs
 
     def samples(self, clients: tuple[int, ...]) -> int:
-        """How many samples these clients pass through the model in a round."""
+        """The number of samples on which these clients train in a round, over all epochs."""
         return self.epochs * sum(self.shards.count(client) for client in clients)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A federation to time. The spec decides everything; a stretch of `rounds` is timed at once."""
+    """A federation to time. The spec determines everything; a stretch of `rounds` rounds is timed at once."""
 
     name: str
     summary: str
@@ -55,7 +55,7 @@ class Workload:
 
     @cached_property
     def spec(self) -> Spec:
-        """The spec, with nothing in it that is not to be timed."""
+        """The spec, without anything that should not be timed."""
         off = {"evaluate": {"every": 0, "clients": 0}, "checkpoint": {"every": 0}}
         return from_table({"rounds": self.rounds, **off, **self.table})
 
@@ -72,7 +72,7 @@ class Workload:
         return self.spec.method.local
 
     def material(self) -> Material:
-        """What a loop without Shoal needs, dealt by the spec."""
+        """What a loop without Shoal needs, with the spec's partition."""
         spec, local = self.spec, self.local
         dataset, shards = deal(spec)
         builder = choose(MODEL, spec.task.model, "task.model")
@@ -96,7 +96,7 @@ class Workload:
 
 
 def _cohort(selector: Selector, clients: int, key: Key, round: int) -> tuple[int, ...]:
-    """The clients that Shoal's loop selects in this round, so that all contestants do the same work."""
+    """The clients that Shoal selects in this round, so that all contestants do the same work."""
     moment = Moment(round, 0, False, key.fold("round", round).fold("select"))
     return selector.select(selector.init(), range(clients), {}, moment).ids
 
@@ -121,14 +121,14 @@ def _million(name: str, clients: int) -> Workload:
     table = _fedavg(
         _MLP, {"kind": "synthetic", "clients": clients, "samples": 50}, 50, {"batch": 10, "lr": 0.05}
     )
-    told = f"mlp with {clients:,} clients of 50 digits, 50 a round, and the run directory with its report"
+    told = f"mlp with {clients:,} clients of 50 digits, 50 per round, and the run directory with its report"
     return Workload(name, told, table, rounds=10, directory=True)
 
 
 _ALL = (
     Workload(
         "lr-mnist",
-        "Logistic regression on digits: 1,000 clients of two digits each, sizes by a power law, 10 a round",
+        "Logistic regression on digits: 1,000 clients of two digits each, sizes by a power law, 10 per round",
         _fedavg(
             {"dataset": "mnist5k", "model": "linear"},
             {"kind": "shoal.bench.partitions:PowerLaw", "clients": 1000},
@@ -139,13 +139,13 @@ _ALL = (
     ),
     Workload(
         "mlp",
-        "784-200-200-10 on digits: 100 clients of 50, 10 a round, batch 10",
+        "784-200-200-10 on digits: 100 clients of 50, 10 per round, batch 10",
         _fedavg(_MLP, {"kind": "iid", "clients": 100}, 10, {"batch": 10, "lr": 0.05}),
         rounds=40,
     ),
     Workload(
         "logreg-1k",
-        "Logistic regression on digits: 1,000 clients of 5, 100 a round, batch 5",
+        "Logistic regression on digits: 1,000 clients of 5, 100 per round, batch 5",
         _fedavg(
             {"dataset": _DIGITS, "model": "linear"},
             {"kind": "iid", "clients": 1000},
@@ -156,7 +156,7 @@ _ALL = (
     ),
     Workload(
         "lenet-cifar",
-        "LeNet as FedQP trains it: 100 clients of 500 images 3x32x32, 10 a round, batch 50, 5 epochs",
+        "LeNet as in FedQP: 100 clients of 500 images 3x32x32, 10 per round, batch 50, 5 epochs",
         _fedavg(
             {"dataset": _NOISE, "model": "lenet"},
             {"kind": "synthetic", "clients": 100, "samples": 500},
@@ -167,7 +167,7 @@ _ALL = (
     ),
     Workload(
         "lenet-digits",
-        "LeNet on digits: 100 clients of 50, 10 a round, batch 10",
+        "LeNet on digits: 100 clients of 50, 10 per round, batch 10",
         _fedavg(
             {"dataset": _DIGITS, "model": "lenet"},
             {"kind": "iid", "clients": 100},
@@ -178,7 +178,7 @@ _ALL = (
     ),
     Workload(
         "cnn-pfl",
-        "pfl-research's CNN with dropout: 1,000 clients of 50 images 3x32x32, 50 a round, batch 10",
+        "pfl-research's CNN with dropout: 1,000 clients of 50 images 3x32x32, 50 per round, batch 10",
         _fedavg(
             {"dataset": _NOISE, "model": "cnn_pfl"},
             {"kind": "synthetic", "clients": 1000, "samples": 50},
@@ -189,7 +189,7 @@ _ALL = (
     ),
     Workload(
         "cnn-mcmahan",
-        "McMahan's CNN: 100 clients of 500 images 1x28x28, 10 a round, batch 50, 5 epochs, momentum",
+        "McMahan's CNN: 100 clients of 500 images 1x28x28, 10 per round, batch 50, 5 epochs, momentum",
         _fedavg(
             {"dataset": _NOISE, "channels": 1, "side": 28, "model": "cnn"},
             {"kind": "synthetic", "clients": 100, "samples": 500},
@@ -200,7 +200,7 @@ _ALL = (
     ),
     Workload(
         "cnn-small-batch",
-        "McMahan's CNN on digits: 100 clients of 50, 10 a round, batch 10",
+        "McMahan's CNN on digits: 100 clients of 50, 10 per round, batch 10",
         _fedavg(
             {"dataset": _DIGITS, "model": "cnn"},
             {"kind": "iid", "clients": 100},
@@ -221,7 +221,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 def named(name: str) -> list[Workload]:
-    """The workload of that name, those of a group, or what the function `package.module:function` returns."""
+    """The workload with this name, those of a group, or the one from a function `package.module:function`."""
     if name in GROUPS:
         return [WORKLOADS[member] for member in GROUPS[name]]
     if name in WORKLOADS:

@@ -1,7 +1,7 @@
-"""The command line. Each module holds some commands; here they get their names.
+"""The command line. Each module of this package defines some commands; they are registered here by name.
 
-At their top, modules import only what it takes to explain a command. What it takes to run one, such as
-torch, is imported in its body, so that `--help` and the lists come at once.
+At module level, only what the help texts need is imported. What a command needs to run, such as torch, is
+imported in its body, so that `--help` and the lists appear at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shoal.core.errors import SpecError, StageError
 
 _UsageError: Any = typer.BadParameter.__base__  # which typer does not export
 
-# typer loads pydantic, a third of its time, to read an absent --help that has no default
+# without a default for --help, typer loads pydantic to parse it: a third of typer's import time
 NO_HELP = {"help": False}
 NO_COMPLETION = dict.fromkeys(("install_completion", "show_completion"), False)
 app = typer.Typer(
@@ -99,30 +99,30 @@ for name, entry in LISTS.items():
 
 
 def console() -> None:
-    """The console script: `main`, and an end without tidying up, for which Python takes a while.
+    """The console script: run `main`, then exit without Python's slow teardown.
 
-    Files are written whole and processes have ended by then. Where others have something to tidy up (worker
-    processes, Ray), Python does it.
+    By then, all files are complete and all processes have ended. If something else remains to be cleaned up
+    (worker processes, Ray), Python exits as usual.
     """
     try:
         main()
     except SystemExit as ended:
         if not isinstance(ended.code, int | None) or "ray" in sys.modules or _children():
             raise
-        with suppress(OSError):  # `main` has told of an output that cannot be written
+        with suppress(OSError):  # `main` has reported an output that cannot be written
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(ended.code or 0)
 
 
 def _children() -> bool:
-    """Whether processes of this one are alive."""
+    """Whether any child process is alive."""
     processes: Any = sys.modules.get("multiprocessing")
     return processes is not None and bool(processes.active_children())
 
 
 def main() -> None:
-    """What the console script does: bad input ends with 2 and a line on stderr, not with a traceback."""
+    """Run the command line: invalid input ends with exit code 2 and a line on stderr, without a traceback."""
     heed_ctrl_c()
     try:
         with warnings.catch_warnings():
@@ -150,17 +150,17 @@ def main() -> None:
         complain("stopped")
         sys.exit(INTERRUPTED)
     finally:
-        gc.freeze()  # the process ends: nobody needs a last search for garbage, which takes half a second
+        gc.freeze()  # the process ends: skip the last garbage collection, which takes half a second
 
 
 def _what_is_wrong(error: Any) -> str:
-    """What typer says of a command line that it cannot read, without a box around it."""
+    """Typer's message about a command line that it cannot parse, without the box around it."""
     command = error.ctx.command_path if error.ctx else "shoal"
     return f"{' '.join(error.format_message().split()).rstrip('.')}; see {command} --help"
 
 
 def _ended(ended: SystemExit) -> int | str | None:
-    """The exit code of a command that has ended, once its output has arrived where it goes."""
+    """The exit code of a command that has ended, after its output has been flushed."""
     code, problem = ended.code, ended.__context__
     try:
         sys.stdout.flush()

@@ -46,7 +46,7 @@ def arena(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Methods; a name may carry fields: krum:f=2.",
+            help="Methods, optionally with fields: krum:f=2.",
             default_factory=_all_defences,
             show_default="fedavg and all robust methods",
         ),
@@ -55,14 +55,14 @@ def arena(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Attacks; a name may carry fields: ipm:epsilon=100.",
+            help="Attacks, optionally with fields: ipm:epsilon=100.",
             default_factory=_all_attacks,
             show_default="all",
         ),
     ],
     spec: Annotated[
         Path | None,
-        typer.Option(metavar="SPEC.toml", help="The base of every run; without it, mnist5k with 20 clients."),
+        typer.Option(metavar="SPEC.toml", help="Base spec of every run; default: mnist5k with 20 clients."),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Each pair is run once per seed.")] = "0",
     settings: SetOption = None,
@@ -74,7 +74,7 @@ def arena(
 ) -> None:
     """Run every defence against every attack, and without an attack, on all cores.
 
-    If --out holds part of the same arena, only what is missing is run.
+    If --out holds part of the same arena already, only the missing runs are started.
     """
     with loading():
         from shoal.report.heatmap_figure import shaded_table
@@ -106,7 +106,7 @@ def arena(
         print(to_json({"out": str(folder), "report": str(folder / REPORT), **result}))
         return
     stdout().print(title, style="bold")
-    for heat in heats[:2]:  # what matters most
+    for heat in heats[:2]:  # the most important ones
         show_heat(heat, "Defence")
     stdout().print(f"Report: {folder / REPORT}", soft_wrap=True)
     if picture is not None:
@@ -116,7 +116,7 @@ def arena(
 def _write_page(
     folder: Path, title: str, cells: Sequence[Mapping[str, Any]], matches: Sequence[Match]
 ) -> list[Heat]:
-    """Returns the heat maps that are on it."""
+    """Write the arena's page; returns the heat maps on it."""
     from shoal.report.arena import arena_page, heats
     from shoal.report.runs import flatten, varying
     from shoal.runs.directory import REPORT

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RESULT, OPTIONS, RUNS = "audit.json", "options.json", "runs"
 PICTURE = "reconstructions.png"
-SIZE = 2  # the column for which a terminal has no room
+SIZE = 2  # the column that does not fit into a terminal
 
 
 def audit(
@@ -28,17 +28,17 @@ def audit(
         typer.Option(
             metavar="NAME,...",
             help="Methods, alone or with a codec or noise: genefl:gamma=6,fedavg+qsgd:bits=4.",
-            show_default="the spec's; without a spec, a choice",
+            show_default="the spec's; without a spec, a selection",
         ),
     ] = "",
     attack: Annotated[
-        str, typer.Option(metavar="NAME", help="closed, dlg, idlg, cosine, either; auto takes what suits.")
+        str, typer.Option(metavar="NAME", help="closed, dlg, idlg, cosine or either; auto picks one of them.")
     ] = "auto",
-    images: Annotated[int, typer.Option(help="Victims; their samples are of one class after another.")] = 10,
-    samples: Annotated[int, typer.Option(help="Samples that each victim holds, and trains on at once.")] = 1,
+    images: Annotated[int, typer.Option(help="Victims; their samples cycle through the classes.")] = 10,
+    samples: Annotated[int, typer.Option(help="Samples per victim, all in one training batch.")] = 1,
     steps: Annotated[int, typer.Option(help="Local steps before the upload.")] = 1,
     iterations: Annotated[
-        int, typer.Option(help="Of the attacker's optimiser, from each random start.")
+        int, typer.Option(help="Iterations of the attacker's optimiser, from each random start.")
     ] = 300,
     restarts: Annotated[int, typer.Option(help="Random starts of the optimiser; the best one counts.")] = 2,
     settings: SetOption = None,
@@ -47,10 +47,10 @@ def audit(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Reconstruct clients' samples from what they really upload, as a curious server could.
+    """Reconstruct clients' samples from their actual uploads, as a curious server could.
 
-    Victims with a few samples each play the first round of the spec: its method, codec and privacy. If --out
-    holds part of the same audit, only what is missing is done.
+    Victims with a few samples each run the first round of the spec, with its method, codec and privacy. If
+    --out holds part of the same audit already, only the missing parts are done.
     """
     with loading():
         from shoal.audit import plan
@@ -90,7 +90,7 @@ def audit(
 
 
 def _claim(folder: Path, options: Options) -> None:
-    """Claim the folder for an audit with these options, or see that it is."""
+    """Claim the folder for an audit with these options, or check that it holds one."""
     from shoal.runs.files import write_whole
     from shoal.runs.json_text import to_json
 
@@ -127,7 +127,7 @@ def _write(
         "Model": chosen.task.model,
         "Victims": f"{options.images} with {options.samples} sample{'s' * (options.samples > 1)} each",
         "Local steps": str(options.steps),
-        "Starts": f"{options.restarts}, of {options.iterations} iterations",
+        "Restarts": f"{options.restarts}, with {options.iterations} iterations each",
     }
     flat = [flatten(to_table(case.spec)) for case in cases]
     differing = set(varying(flat))

@@ -11,7 +11,7 @@ import typer
 from shoal.cli.options import JsonFlag, PictureOption, check_picture, loading, save_picture
 from shoal.core.errors import SpecError
 
-TABLES = ("methods", "modes", "codecs", "aggregators", "checkpoints")  # that are no workloads
+TABLES = ("methods", "modes", "codecs", "aggregators", "checkpoints")  # not workloads
 
 
 def bench(
@@ -19,17 +19,17 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="Workloads; without any, all of them. Or one of: methods (every method beside FedAvg), "
-            "modes (every model in every mode of the local engine), codecs (beside a copy of memory), "
-            "aggregators (seconds of the server, by rule, model and number of clients), "
-            "checkpoints (beside the rounds of every workload).",
+            help="Workloads; by default, all of them. Or one of: methods (every method against FedAvg), "
+            "modes (every model in every mode of the local engine), codecs (against a memory copy), "
+            "aggregators (server seconds by rule, model and number of clients), "
+            "checkpoints (against the rounds of every workload).",
         ),
     ] = None,
-    pairs: Annotated[int, typer.Option(help="How often each contestant has its turn.")] = 7,
+    pairs: Annotated[int, typer.Option(help="Number of timed turns per contestant.")] = 7,
     picture: PictureOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Measure throughput beside a plain PyTorch loop, and beside peers where they are installed."""
+    """Measure throughput against a plain PyTorch loop, and against other frameworks if installed."""
     tables = [name for name in names or [] if name in TABLES]
     if tables and (len(names or []) > 1 or picture is not None):
         raise SpecError(f"`shoal bench {tables[0]}` takes no other names and no --picture; leave them out")
@@ -56,12 +56,12 @@ def _show(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 TITLES = {
-    "workloads": "Medians; ratios of turns taken side by side",
-    "methods": "Medians; ratios of turns taken side by side",
-    "modes": "Medians; ratios of turns taken side by side; milliseconds a round",
-    "codecs": "Medians of ten million numbers on one core; GB of float32 a second",
-    "aggregators": "Medians; milliseconds of the server for one step, by number of clients",
-    "checkpoints": "Medians; shares of the time of the rounds",
+    "workloads": "Medians; ratios from paired turns",
+    "methods": "Medians; ratios from paired turns",
+    "modes": "Medians; ratios from paired turns; milliseconds per round",
+    "codecs": "Medians for ten million numbers on one core; GB of float32 per second",
+    "aggregators": "Medians; milliseconds per server step, by number of clients",
+    "checkpoints": "Medians; shares of the rounds' time",
 }
 
 
@@ -123,7 +123,7 @@ def _told(value: Any, form: str) -> str:
 
 
 def _table(name: str) -> tuple[list[dict[str, Any]], bool]:
-    """The rows of a table, and whether they are all: who interrupts it gets what was measured until then."""
+    """The rows of a table, and whether it is complete: after Ctrl-C, it holds what was measured so far."""
     from shoal.bench import aggregators, checkpoints, codecs, methods, modes
     from shoal.terminal import stderr
 

@@ -16,9 +16,9 @@ def demo(
         Path, typer.Option("--out", metavar="DIR", help="Folder to write to, or to continue in.")
     ] = Path("runs/demo"),
     picture: PictureOption = None,
-    rounds: Annotated[int, typer.Option(help="Fewer rounds, for a first look; 0: as many as it takes.")] = 0,
+    rounds: Annotated[int, typer.Option(help="Fewer rounds, for a first look; 0: the full number.")] = 0,
 ) -> None:
-    """Compare five methods with FedAvg, each on the heterogeneity that it is for, in about two minutes."""
+    """Compare five methods with FedAvg, each on the heterogeneity it was made for, in about two minutes."""
     with loading():
         from shoal.report.demo_page import NAMES
         from shoal.report.table import comparison_rows, stat_text

@@ -1,4 +1,4 @@
-"""The page of a run, drawn by a process that loads matplotlib while the run loads torch and trains."""
+"""Draw a run's report page in a process that loads matplotlib while the run loads torch and trains."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
-_DRAWER = ("-P", "-m", "shoal.report.drawer")  # -P: no file in the current folder takes a package's place
+_DRAWER = ("-P", "-m", "shoal.report.drawer")  # -P: files in the current folder do not shadow packages
 
-Draw = Callable[[Path], None]  # writes the page of the run in a folder
+Draw = Callable[[Path], None]  # writes the report page of the run in a folder
 
 
 @contextmanager
 def drawing() -> Iterator[Draw]:
-    """A function that writes the page of a finished run. Enter this before anything slow is imported."""
+    """Yield a function that writes the page of a finished run. Enter this before slow imports."""
     drawer = _start()
     try:
         yield lambda folder: _draw(drawer, folder)
@@ -27,17 +27,17 @@ def drawing() -> Iterator[Draw]:
 
 
 def _start() -> Popen[bytes] | None:
-    if "torch" in sys.modules:  # whoever called the command from Python has waited already
+    if "torch" in sys.modules:  # called from Python, where the slow imports are done
         return None
     try:
-        # in a process group of its own, Ctrl-C does not reach it
+        # its own process group: Ctrl-C does not reach it
         return Popen([sys.executable, *_DRAWER], stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, process_group=0)
     except OSError:
         return None
 
 
 def _draw(drawer: Popen[bytes] | None, folder: Path) -> None:
-    """Let the drawer write the page; where it cannot, this process does, or says why not."""
+    """Let the drawer process write the page; if it fails, write it here, or raise the error."""
     from shoal.runs.runner import write_run_report
 
     if drawer is not None:

@@ -28,10 +28,10 @@ def export(
     ],
     client: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The model that this client would use, by name or number; or all."),
+        typer.Option(metavar="NAME", help="The model of this client, by name or number; or all."),
     ] = None,
 ) -> None:
-    """Write a run's model to a file that other programs read; or each client's model."""
+    """Export a run's model, or each client's model, to a file that other programs read."""
     if out.suffix not in FORMATS:
         raise SpecError(f"--out {out} must end in one of {', '.join(FORMATS)}")
     with loading():
@@ -72,8 +72,8 @@ def _write(result: Result, client: int | str | None, path: Path) -> None:
         raise SpecError("ONNX needs packages that are not installed; run pip install 'shoal[onnx]'") from None
     sample = result.dataset.x_test[:1]
     shapes = ({0: torch.export.Dim("batch")},)
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that no model here needs
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of torch to itself
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages no model here needs
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's, about itself
         torch.onnx.export(
             module, (sample,), path, dynamic_shapes=shapes, dynamo=True, verbose=False, external_data=False
         )

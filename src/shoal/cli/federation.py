@@ -10,55 +10,55 @@ import typer
 from shoal.cli.options import SetOption, complain, interruptible, loading
 from shoal.core.errors import SpecError
 
-INSECURE = "Without TLS and keys: anybody can read, change and forge everything. For trials on one machine."
+INSECURE = "No TLS and no keys: anybody can read, change and forge everything. For trials on one machine."
 Insecure = Annotated[bool, typer.Option("--insecure", help=INSECURE)]
 
 
 def keys(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the keys.")],
-    sites: Annotated[str, typer.Option(help="Names of the sites, with commas between them.")],
+    sites: Annotated[str, typer.Option(help="Names of the sites, separated by commas.")],
     hosts: Annotated[
-        str, typer.Option(help="Names and addresses of the server, as sites will call it.")
+        str, typer.Option(help="Host names and addresses under which sites reach the server.")
     ] = "localhost",
 ) -> None:
-    """Make the certificates and keys of a federation; or add sites to one."""
+    """Create the certificates and keys of a federation, or add sites to an existing one."""
     from shoal.federation.keys import make_keys
     from shoal.federation.processes import check_flower
 
     check_flower()
     names = [name.strip() for name in sites.split(",")]
     made = make_keys(directory, names, [host.strip() for host in hosts.split(",")])
-    print(f"{directory / 'server'} stays here, with the server.")
+    print(f"{directory / 'server'} stays on the server.")
     for site in made:
         place = directory / "sites" / site.name
-        print(f"{place} goes to {site.name}, by a way that only you two can read; then delete it here.")
+        print(f"Send {place} to {site.name} over a channel that nobody else can read; then delete it here.")
 
 
 def server(
     spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Spec of the run.")],
     directory: Annotated[
         Path,
-        typer.Option("--dir", metavar="DIR", help="Folder that `shoal keys` made; also for state and logs."),
+        typer.Option("--dir", metavar="DIR", help="Folder created by `shoal keys`; also for state and logs."),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="RUN", help="Directory of the run; by default DIR/run. Resumed if it is there."
+            "--out", metavar="RUN", help="Directory of the run; default DIR/run. An existing run is resumed."
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 9092,
     wait: Annotated[
         float,
-        typer.Option(help="Seconds to wait for all sites; then the run starts with those that are there."),
+        typer.Option(help="Seconds to wait for all sites; then the run starts with those connected."),
     ] = 3600.0,
     settings: SetOption = None,
     insecure: Insecure = False,
     simulated: Annotated[bool, typer.Option("--simulated", hidden=True)] = False,
 ) -> None:
-    """Serve a federation: wait for its sites, run its rounds, show what happens.
+    """Serve a federation: wait for its sites, run its rounds, show the progress.
 
-    After a crash, the same command goes on from the last checkpoint, to the same bits.
+    After a crash, the same command continues from the last checkpoint; the result is the same, bit for bit.
     """
     with loading():
         from shoal.federation.keys import read_sites
@@ -84,7 +84,7 @@ def server(
         RunDirectory.create(place, chosen, environment()).close()  # the loop is another process
     served = Server(folder / "state", None if insecure else folder, host, port, sites)
     with (
-        interruptible(lambda: "the same command goes on where it was"),
+        interruptible(lambda: "the same command continues where it stopped"),
         Screen(f"{chosen.method_name}, {len(sites)} sites, port {port}") as screen,
     ):
         federate(served, place, simulated=simulated, wait=wait, show=screen.show)
@@ -94,7 +94,7 @@ def server(
 def client(
     data: Annotated[
         str,
-        typer.Option(metavar="SOURCE", help="A CSV file, a data set, or a part of one: heart_disease/va."),
+        typer.Option(metavar="SOURCE", help="CSV file, data set, or a part of one: heart_disease/va."),
     ],
     directory: Annotated[
         Path,
@@ -104,14 +104,14 @@ def client(
     explain: Annotated[
         Path | None,
         typer.Option(
-            metavar="SPEC.toml", help="List what would leave the site with this spec, and send nothing."
+            metavar="SPEC.toml", help="List what would leave the site under this spec; send nothing."
         ),
     ] = None,
     insecure: Insecure = False,
 ) -> None:
     """Take part in a federation with the data of this site, until stopped.
 
-    Data and memories stay in this folder; the link is restored by itself when it is lost.
+    Data and client memory stay in this folder; a lost connection is restored automatically.
     """
     with loading():
         from shoal.federation.client import Node, read_membership, take_part
@@ -136,7 +136,7 @@ def client(
 
     node = Node(server, who, directory, say, insecure)
     say(f"connecting to {server}")
-    with one_thread(), interruptible(lambda: "the same command goes on where it was"):
+    with one_thread(), interruptible(lambda: "the same command continues where it stopped"):
         take_part(node, SiteClient(who.id, data, directory, say).answer)
 
 

@@ -1,6 +1,6 @@
-"""Commands that list what the catalogues hold.
+"""Commands that list the entries of the catalogues.
 
-They read `lists.json`, which `make lists` writes from the catalogues: to import these takes seconds.
+They read `lists.json`, which `make lists` generates from the catalogues, since importing those takes seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 from shoal.cli.options import JsonFlag
 from shoal.core.errors import SpecError
 
-LISTS = {  # commands, and what one entry is called
+LISTS = {  # command -> the word for one entry
     "methods": "method",
     "datasets": "data set",
     "models": "model",
@@ -43,7 +43,7 @@ def lister(command: str) -> Any:
         if not name:
             show_table(
                 None,
-                [LISTS[command].capitalize(), "What it is"],
+                [LISTS[command].capitalize(), "Description"],
                 [[key, entry["summary"]] for key, entry in entries.items()],
             )
             stdout().print(f"Fields and defaults: shoal {command} NAME")
@@ -56,7 +56,7 @@ def lister(command: str) -> Any:
 
 
 def _one(names: list[str]) -> str:
-    """The name that was given, or none. An argument of its own would make typer load pydantic."""
+    """The name that was given, or "". Declared as an argument, it would make typer load pydantic."""
     if len(names) > 1:
         raise SpecError(f"give one name, got {' '.join(names)}")
     return names[0] if names else ""
@@ -75,7 +75,7 @@ def _unknown(name: str, entries: dict[str, Any], command: str) -> SpecError:
 
 
 def write_lists() -> None:
-    """Write the lists anew, after a change of a catalogue."""
+    """Regenerate the lists after a change of a catalogue."""
     from shoal.catalogues import listed
 
     text = json_format.dumps(listed(), indent=2, ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what they stand for."""
+"""Options shared by several commands, and helpers that interpret them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_SEEDS = 1000
-TABLES = (".csv", ".tex", ".md")  # what the name of a table may end in
-PICTURES = (".png", ".svg", ".pdf")  # what the name of a picture may end in
-FILES = (".html", ".htm", ".json", ".txt", ".xlsx", ".pdf", ".png", ".svg", ".toml", ".yaml")  # no folders
+TABLES = (".csv", ".tex", ".md")  # suffixes of tables
+PICTURES = (".png", ".svg", ".pdf")  # suffixes of pictures
+FILES = (".html", ".htm", ".json", ".txt", ".xlsx", ".pdf", ".png", ".svg", ".toml", ".yaml")  # not folders
 
 SpecFile = Annotated[
     Path | None, typer.Argument(metavar="SPEC.toml", help="Spec of the run; without one, the defaults.")
@@ -36,32 +36,33 @@ SetOption = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 PictureOption = Annotated[
     Path | None,
-    typer.Option(metavar="PICTURE.png", help="Also draw the result in one picture (png, svg, pdf)."),
+    typer.Option(metavar="PICTURE.png", help="Also draw the result as a picture (png, svg, pdf)."),
 ]
 
-INTERRUPTED, PIPE_CLOSED = 128 + signal.SIGINT, 128 + 13  # exit codes, as shells count them
+INTERRUPTED, PIPE_CLOSED = 128 + signal.SIGINT, 128 + 13  # exit codes, as in shells
 
 
 def complain(message: str) -> None:
-    """An error, in one or two lines on stderr."""
-    with suppress(OSError):  # if that is closed too, nobody can be told
+    """Print an error, one or two lines, on stderr."""
+    with suppress(OSError):  # if stderr is closed too, there is nowhere left to report to
         print(f"shoal: {message}", file=sys.stderr, flush=True)
 
 
 def discard_stdout() -> None:
-    """Let nothing more be written to stdout, which is closed or full."""
+    """Discard further output to stdout, which is closed or full."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def heed_ctrl_c() -> None:
-    """The first Ctrl-C ends a command in good order; another one ends the process at once.
+    """Let the first Ctrl-C end a command cleanly, and a second one end the process at once.
 
-    Nothing is lost then either: files are written whole, and worker processes end with this one.
+    Nothing is lost in the second case either: files are written atomically, and worker processes end with
+    this one.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return  # it is ignored, as in the background of a shell, or the caller has its own
+        return  # it is ignored, as in the background of a shell, or the caller has its own handler
 
     def handle(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, _end_at_once)
@@ -77,14 +78,14 @@ def _end_at_once(number: int, frame: FrameType | None) -> None:
 
 
 def free_folder(name: str) -> Path:
-    """runs/001-name, runs/002-name, ...: the first number that no folder has."""
+    """runs/001-name, runs/002-name, ...: the first number that is not taken."""
     taken = {path.name.split("-")[0] for path in Path("runs").glob("*")}
     number = next(n for n in range(1, 10**6) if f"{n:03d}" not in taken)
     return Path("runs") / f"{number:03d}-{name.replace(':', '.')}"
 
 
 def numbers(seeds: str) -> list[int]:
-    """The seeds of an option: `0,1,2`, or with ranges `0-4,10`."""
+    """Parse the seeds of an option: `0,1,2`, or with ranges `0-4,10`."""
     found: list[int] = []
     for part in seeds.split(","):
         first, dash, last = part.strip().partition("-")
@@ -99,13 +100,13 @@ def numbers(seeds: str) -> list[int]:
 
 
 def check_picture(path: Path | None, option: str = "--picture") -> None:
-    """Refuse a name that no picture can have."""
+    """Refuse a file name without the suffix of a picture."""
     if path is not None and path.suffix.lower() not in PICTURES:
         raise SpecError(f"{option} {path} must end in one of {', '.join(PICTURES)}")
 
 
 def save_picture(figure: Figure, path: Path, option: str = "--picture") -> None:
-    """Write a figure, on white."""
+    """Write a figure on a white background."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150, facecolor="white")
@@ -114,7 +115,7 @@ def save_picture(figure: Figure, path: Path, option: str = "--picture") -> None:
 
 
 def grid_of(options: Sequence[str]) -> dict[str, list[str]]:
-    """The values of `--grid local.lr=0.01,0.1`, by field, as texts."""
+    """The values of `--grid local.lr=0.01,0.1` by field, as strings."""
     grid: dict[str, list[str]] = {}
     for option in options:
         field, equals, values = option.partition("=")
@@ -128,7 +129,7 @@ def grid_of(options: Sequence[str]) -> dict[str, list[str]]:
 
 
 def folder_and_table(out: Path | None, name: str) -> tuple[Path, Path | None]:
-    """Where the runs go, and the file for a table, if `--out` names one by its ending."""
+    """The folder for the runs, and the file for a table if the suffix of `--out` names one."""
     if out is None:
         return free_folder(name), None
     if out.suffix in TABLES:
@@ -143,11 +144,11 @@ def folder_and_table(out: Path | None, name: str) -> tuple[Path, Path | None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Around the imports of a command: without looking for garbage, which takes a tenth of their time.
+    """Disable garbage collection during the imports of a command, where it takes a tenth of the time.
 
-    There is hardly any, and what modules hold stays: later collections need not look at it again.
+    Imports leave hardly any garbage, and their objects stay alive: later collections need not scan them.
     """
-    if "torch" in sys.modules:  # all that is slow has been loaded, by whoever called the command from Python
+    if "torch" in sys.modules:  # called from Python, where the slow imports are done
         yield
         return
     gc.disable()
@@ -159,9 +160,9 @@ def loading() -> Iterator[None]:
 
 
 def own_modules() -> None:
-    """Let a spec name functions of the user's own modules, in the current folder.
+    """Let a spec name functions in the user's own modules in the current folder.
 
-    It comes last on the module path, so that no file there takes the place of an installed package.
+    The folder comes last on the module path, so that no file in it shadows an installed package.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -169,7 +170,7 @@ def own_modules() -> None:
 
 @contextmanager
 def interruptible(cure: Callable[[], str]) -> Iterator[None]:
-    """Ctrl-C ends a run without losing it, and says how to go on."""
+    """Let Ctrl-C end a run without losing it, and say how to continue."""
     try:
         yield
     except KeyboardInterrupt:

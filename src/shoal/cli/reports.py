@@ -1,4 +1,4 @@
-"""Commands that show what is there: partition, report."""
+"""Commands that show partitions and finished runs: partition, report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def partition(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Draw how many samples of each class each client holds; of over 1,000 clients, a sample of them."""
+    """Draw how many samples of each class each client holds (above 1,000 clients, for a sample of them)."""
     with loading():
         from shoal.data import label_matrix
         from shoal.overrides import with_settings
@@ -90,7 +90,7 @@ def report(
         typer.Option(metavar="TITLE", help="The chart of the page to draw.", show_default="the first"),
     ] = None,
 ) -> None:
-    """Write an HTML report on one run, or a comparison of several; or a table or a picture for a paper."""
+    """Write an HTML report on one run, a comparison of several, or a table or picture for a paper."""
     with loading():
         from shoal.report.page import chart_of, write_report
         from shoal.report.paper_table import ENDINGS, paper_table
@@ -101,7 +101,7 @@ def report(
 
     import matplotlib
 
-    matplotlib.rcdefaults()  # a file `matplotlibrc` in the current folder has no say
+    matplotlib.rcdefaults()  # ignore a `matplotlibrc` in the current folder
     ending = out.suffix.lower()
     if ending not in (*PAGES, *ENDINGS, *PICTURES):
         raise SpecError(f"--out {out} must end in one of {', '.join((*PAGES, *ENDINGS, *PICTURES))}")

@@ -21,13 +21,13 @@ def reproduce(
     scale: Annotated[
         str,
         typer.Option(
-            metavar="quick|machine|paper", help="How large: a first look, an hour, or the paper's size."
+            metavar="quick|machine|paper", help="Size: a first look, about an hour, or as in the paper."
         ),
     ] = "quick",
     only: Annotated[
         str,
         typer.Option(
-            metavar="TEXT", help='Only the columns with this text in their names, such as "beta = 0.1".'
+            metavar="TEXT", help='Only the columns whose names contain this text, such as "beta = 0.1".'
         ),
     ] = "",
     out: Annotated[
@@ -38,9 +38,9 @@ def reproduce(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Repeat a table or figure of a paper, and compare our numbers with the paper's.
+    """Reproduce a table or figure of a paper, and compare our numbers with the paper's.
 
-    If it is interrupted, the same command continues where it stopped.
+    After an interruption, the same command continues where it stopped.
     """
     with loading():
         from shoal.runs.directory import REPORT
@@ -83,7 +83,7 @@ def _list(json: bool) -> None:
         print(to_json(entries))
         return
     rows = [[name, f"{e.summary} ({e.paper})", ", ".join(e.scales)] for name, e in EXPERIMENTS.items()]
-    show_table(None, ["Experiment", "What it repeats", "Scales"], rows)
+    show_table(None, ["Experiment", "Reproduces", "Scales"], rows)
 
 
 def _show(table: ComparisonTable) -> None:

@@ -1,4 +1,4 @@
-"""Commands that run federations, and check what they wrote: run, resume, verify, compare."""
+"""Commands that run federations and check their output: run, resume, verify, compare."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shoal.core.errors import SpecError
 if TYPE_CHECKING:
     from shoal.report.table import Stat
 
-FEW_CLIENTS = 20  # whose results the terminal shows one by one
+FEW_CLIENTS = 20  # the terminal shows the results of each client up to this number
 SHORT_TITLES = {  # of the columns that fit into a terminal
     "final_accuracy": "Accuracy %",
     "final_mse": "MSE",
@@ -45,7 +45,7 @@ SHORT_TITLES = {  # of the columns that fit into a terminal
 def run(
     spec: SpecFile = None,
     method: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Method to use instead of the spec's.")
+        str | None, typer.Option(metavar="NAME", help="Method to use in place of the spec's.")
     ] = None,
     settings: SetOption = None,
     out: Annotated[
@@ -83,7 +83,7 @@ def _run(spec: Path | None, method: str | None, settings: list[str], out: Path |
     folder = out or free_folder(f"{chosen.method_name}-{chosen.task.dataset}")
     with interruptible(_how_to_go_on(folder)), bars() as shown:
         run_spec(chosen, folder, shown.add(chosen.method_name, chosen.rounds), report=False)
-        if not (folder / REPORT).exists():  # a federation over Flower has written its own
+        if not (folder / REPORT).exists():  # a federation over Flower has written its own report
             draw(folder)
     return folder
 
@@ -92,11 +92,11 @@ def resume(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the run.")],
     rounds: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Go on to so many rounds, also after the end of the run."),
+        typer.Option(metavar="N", help="Total rounds to continue to, also after the end of the run."),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Continue a run that was interrupted; the result is the same, to the bit."""
+    """Continue an interrupted run; the result is the same, bit for bit."""
     with loading():
         from shoal.runs.directory import REPORT, RunDirectory
         from shoal.runs.resume import resume as resume_run
@@ -119,7 +119,7 @@ def verify(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the run.")],
     json: JsonFlag = False,
 ) -> None:
-    """Check every file of a run by its hash, and the model against the summary. Runs nothing of it."""
+    """Check every file of a run by its hash, and the model against the summary, without running anything."""
     from json import dumps
 
     from shoal.runs.verify import verify as check
@@ -129,7 +129,7 @@ def verify(
         print(dumps({"directory": str(directory), **found._asdict()}))
     elif not found.flaws:
         state = "finished" if found.finished else "unfinished"
-        print(f"{directory} is as it was written: {found.files} files, {found.rounds} rounds, {state}")
+        print(f"{directory} is unchanged: {found.files} files, {found.rounds} rounds, {state}")
     if found.flaws:
         for flaw in found.flaws:
             complain(flaw)
@@ -139,14 +139,14 @@ def verify(
 def compare(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME", help="Methods to compare, also with fields: fedprox:mu=0.1."),
+        typer.Argument(metavar="NAME", help="Methods to compare, optionally with fields: fedprox:mu=0.1."),
     ],
     spec: Annotated[
         Path | None,
-        typer.Option(metavar="SPEC.toml", help="Spec that all of them share; without one, the defaults."),
+        typer.Option(metavar="SPEC.toml", help="Spec shared by all methods; without one, the defaults."),
     ] = None,
     seeds: Annotated[
-        str, typer.Option(help="Seeds, such as 0,1,2 or 0-4; each method runs with each.")
+        str, typer.Option(help="Seeds, such as 0,1,2 or 0-4; each method runs with every seed.")
     ] = "0,1,2",
     grid: Annotated[
         list[str] | None,
@@ -164,13 +164,13 @@ def compare(
         ),
     ] = None,
     format: Annotated[
-        str | None, typer.Option("--format", metavar="csv|latex|markdown", help="Print the table like this.")
+        str | None, typer.Option("--format", metavar="csv|latex|markdown", help="Format of a printed table.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Compare methods on the same spec: mean and standard deviation over several seeds.
 
-    If --out holds part of the same comparison already, only what is missing is run.
+    If --out holds part of the same comparison already, only the missing runs are started.
     """
     with loading():
         from shoal.overrides import value_of
@@ -197,7 +197,7 @@ def compare(
     table = {} if spec is None else load_table(spec)
     values = {field: list(map(value_of, texts)) for field, texts in grid_of(grid or []).items()}
     cells = comparison.plan(names, table, settings or [], numbers(seeds), folder, values)
-    with interruptible(lambda: "the same command goes on where it was"), bars() as shown:
+    with interruptible(lambda: "the same command continues where it stopped"), bars() as shown:
         comparison.run_missing(cells, comparison.overall(cells, shown.add))
     title = f"{' against '.join(names)} on {cells[0].spec.task.dataset}"
     page = comparison.report(cells, folder, title)
@@ -213,7 +213,7 @@ def compare(
         print(to_json({"out": str(folder), "report": str(page), "seeds": numbers(seeds), "methods": found}))
         return
     head = {metric: SHORT_TITLES[metric] for metric in columns if metric in SHORT_TITLES}
-    if "finetuned_mean_client_accuracy" in head:  # there is no room for both in eighty columns
+    if "finetuned_mean_client_accuracy" in head:  # both do not fit into eighty columns
         head.pop("max_accuracy", None)
     shown_rows = [[row.label, *(stat_text(metric, row.stat(metric)) for metric in head)] for row in rows]
     if format is not None:
@@ -226,12 +226,12 @@ def compare(
             line[2:2] = [difference_text(main, apart.get(row.label))]
     show_table(title, titles, shown_rows)
     if any(difference.half for difference in apart.values()):
-        stdout().print("In brackets: the 95 % interval of the difference, paired by seed.")
+        stdout().print("In brackets: the 95 % confidence interval of the difference, paired by seed.")
     stdout().print(f"{f'Table: {file}{chr(10)}' if file else ''}Report: {page}", soft_wrap=True)
 
 
 def _how_to_go_on(folder: Path) -> Callable[[], str]:
-    """What to advise after Ctrl-C: nothing, if there is no run yet."""
+    """The advice after Ctrl-C: none if there is no run yet."""
     return lambda: f"go on with: shoal resume {folder}" if (folder / "spec.toml").exists() else ""
 
 

@@ -1,4 +1,4 @@
-"""Errors in functions that users wrote: their line, not ours."""
+"""Errors in user-written functions are reported with the user's line, not with Shoal's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_THEIRS = (
 
 
 def users_error(error: StageError) -> str | None:
-    """One line on an error in a user's own function, data set or model; None if it is an error of ours."""
+    """One line on an error in a user's own function, data set or model; None if the error is Shoal's."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -28,4 +28,4 @@ CODECS: dict[str, Callable[..., Codec]] = {
     "each_way": EachWay,
 }
 
-IMPLIED = {"chain": "chain", "up": "each_way", "down": "each_way"}  # fields that say which codec it is
+IMPLIED = {"chain": "chain", "up": "each_way", "down": "each_way"}  # fields that imply the codec

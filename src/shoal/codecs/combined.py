@@ -1,4 +1,4 @@
-"""Codecs made of codecs: one after another, and one for each direction."""
+"""Codecs made of other codecs: several in sequence, or one per direction."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shoal.core.types import Setting, Tree
 
 @dataclass(frozen=True)
 class Chain(Codec):
-    """Codecs one after another: each encodes the floating-point tensors that the one before has left.
+    """Codecs in sequence: each encodes the floating-point tensors that the previous one has left.
 
-    If one of them has error feedback, the chain has: what is fed back is what all of them together leave out.
+    If one of them has error feedback, so has the chain: it feeds back the error of all of them together.
     """
 
     chain: tuple[Codec, ...]
@@ -55,7 +55,7 @@ class Chain(Codec):
         reference: Tree = None,
         memory: Any = None,
     ) -> tuple[Packet, Any]:
-        """See `Codec`. Only the first codec sees the reference: the others do not get a model."""
+        """See `Codec`. Only the first codec gets the reference, since the others do not encode a model."""
         whole = corrected(tree, memory) if self.remembers else tree
         packet = Packet(whole)
         for i, codec in enumerate(self.chain):
@@ -74,7 +74,7 @@ class Chain(Codec):
 
 @dataclass(frozen=True)
 class EachWay(Codec):
-    """A codec for replies and another one for messages."""
+    """One codec for replies and another one for messages."""
 
     up: Codec = field(default_factory=Raw)
     down: Codec = field(default_factory=Raw)
@@ -109,7 +109,7 @@ class EachWay(Codec):
         reference: Tree = None,
         memory: Any = None,
     ) -> tuple[Packet, Any]:
-        """See `Codec`. Without a direction it is that of replies."""
+        """See `Codec`. Without a direction, the codec for replies is used."""
         return self.way("up").encode(tree, setting=setting, key=key, reference=reference, memory=memory)
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:

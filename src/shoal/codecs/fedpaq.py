@@ -1,12 +1,12 @@
-"""FedPAQ: the quantised difference between a client's model and the model that it was sent.
+"""FedPAQ: the quantised difference between a client's model and the model that it received.
 
 A. Reisizadeh, A. Mokhtari, H. Hassani, A. Jadbabaie, R. Pedarsani: FedPAQ: A communication-efficient
 federated learning method with periodic averaging and quantization. AISTATS 2020. The server computes
 
     w + (1 / r) sum_i Q(w_i - w),   Q as in QSGD
 
-Clients of Shoal reply with differences anyway. Where a model itself is encoded, `reference` is what the
-receiver has already.
+In Shoal, clients reply with differences anyway. If a model itself is encoded, `reference` is the model that
+the receiver already has.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from shoal.core.types import Setting, Tree
 
 
 class Difference(NamedTuple):
-    """A tree that lacks the reference."""
+    """A tree from which the reference has been subtracted."""
 
     tree: Tree
 
 
 @dataclass(frozen=True)
 class FedPaq(UpdateCodec):
-    """QSGD of the difference from what the receiver has; messages are sent as they are."""
+    """QSGD of the difference from the model that the receiver has; messages are sent unchanged."""
 
     bits: int = 4
     bucket: int = 512

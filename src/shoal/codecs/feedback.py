@@ -1,4 +1,4 @@
-"""What codecs of updates have in common: they leave messages alone, and may make good what they left out.
+"""The common part of codecs for updates: messages are left unchanged, and error feedback is optional.
 
 e <- e + D,   sent = C(e),   e <- e - sent                                        (error feedback)
 """
@@ -15,11 +15,11 @@ from shoal.codecs.raw import Raw
 from shoal.core.codec import Codec, Direction, Packet
 from shoal.core.types import Tree
 
-Residual = Mapping[str, Tensor]  # what earlier packets left out of each tensor, by its path in the tree
+Residual = Mapping[str, Tensor]  # the error of earlier packets in each tensor, by its path in the tree
 
 
 class UpdateCodec(Codec):
-    """A codec of updates. Messages are sent as they are: a model without most of itself is none."""
+    """A codec for updates. Messages are sent unchanged, since a model cannot be sparsified like an update."""
 
     def way(self, direction: Direction) -> Codec:
         """See `Codec`."""
@@ -27,7 +27,7 @@ class UpdateCodec(Codec):
 
 
 class FeedbackCodec(UpdateCodec):
-    """A codec of updates that adds what it left out to the next one, unless `feedback` is false."""
+    """A codec that adds the error of an update to the next one, unless `feedback` is false."""
 
     feedback: bool
 
@@ -39,7 +39,7 @@ class FeedbackCodec(UpdateCodec):
     def fed_back(
         self, function: Callable[[str, Tensor], Any], tree: Tree, memory: Residual | None
     ) -> tuple[Packet, Any]:
-        """The packet of `each(function, tree)`, and the memory: what all packets so far left out."""
+        """The packet of `each(function, tree)`, and the memory: the accumulated error of all packets."""
         if not self.feedback:
             return Packet(each(function, tree)), memory
         whole = corrected(tree, memory)
@@ -48,7 +48,7 @@ class FeedbackCodec(UpdateCodec):
 
 
 def corrected(tree: Tree, residual: Residual | None) -> Tree:
-    """The tree with what earlier packets left out added to it; a tensor of another shape starts anew."""
+    """The tree plus the residual of earlier packets; a tensor whose shape has changed starts without one."""
 
     def add(path: str, leaf: Tensor) -> Tensor:
         lacking = (residual or {}).get(path)
@@ -58,7 +58,7 @@ def corrected(tree: Tree, residual: Residual | None) -> Tree:
 
 
 def left_out(tree: Tree, decoded: Tree) -> dict[str, Tensor]:
-    """What the decoded tree lacks, by path; tensors that came through whole are not listed."""
+    """The error of the decoded tree, by path; tensors without an error are not listed."""
     found: dict[str, Tensor] = {}
     arrived: dict[str, Tensor] = {}
     each(arrived.__setitem__, decoded)

@@ -1,4 +1,4 @@
-"""Floats: floating-point tensors in a number format of fewer bits.
+"""Floats: floating-point tensors in a number format with fewer bits.
 
 | format | bits | after the point | largest | smallest |
 |---|---|---|---|---|
@@ -39,10 +39,10 @@ class Short(NamedTuple):
 
 @dataclass(frozen=True)
 class FloatFormat(Codec):
-    """Another number format: "e5m2" (8 bits), "float16", "bfloat16"; "float32" is everything as it is.
+    """A shorter number format: "e5m2" (8 bits), "float16" or "bfloat16"; "float32" changes nothing.
 
-    A client's setting `format`, or `bits` (8: e5m2, 16: float16, 32: float32), goes first. Finite values
-    beyond the largest of the format become that one; inf and nan stay.
+    A client's setting `format`, or `bits` (8: e5m2, 16: float16, 32: float32), takes precedence. Finite
+    values beyond the largest of the format are clamped to it; inf and nan stay.
     """
 
     format: FormatName = "float16"
@@ -92,7 +92,7 @@ def _name(own: FormatName, setting: Setting) -> FormatName:
 
 
 def _cut(leaf: Tensor, name: FormatName) -> Tensor:
-    """The nearest numbers of the format."""
+    """Round to the nearest numbers of the format."""
     most = float(FORMATS[name].largest)
     if leaf.numel():
         low, high = map(float, torch.aminmax(leaf))
@@ -102,7 +102,7 @@ def _cut(leaf: Tensor, name: FormatName) -> Tensor:
 
 
 def _drawn(leaf: Tensor, name: FormatName, words: tuple[int, int]) -> Tensor:
-    """One of the two numbers around each."""
+    """Round each number randomly to one of its two neighbours in the format."""
     values = numbers(leaf).copy()
     round_either(values, *FORMATS[name], *words, 0, TRANSFER, 0)
     return torch.from_numpy(values).reshape(leaf.shape).to(_DTYPES[name])

@@ -1,4 +1,4 @@
-"""What codecs share: they change the floating-point tensors of a tree one by one, and nothing else."""
+"""Helpers for codecs, which change the floating-point tensors of a tree one by one, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shoal.core.flat import NAMED, flat
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
 
-LARGEST = 2**28  # numbers of a tensor
+LARGEST = 2**28  # numbers in a tensor
 _FLOATS = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16} | {
     "bfloat16": torch.bfloat16
 }
 
 
 def each(function: Callable[[str, Tensor], Any], tree: Tree, path: str = "") -> Tree:
-    """The tree with `function(path, tensor)` in place of every floating-point tensor of more than a byte."""
+    """Replace every floating-point tensor with elements of more than one byte by `function(path, tensor)`."""
     if isinstance(tree, Tensor):
         wide = tree.is_floating_point() and tree.element_size() > 1
         return function(path, tree) if wide else tree
@@ -36,9 +36,9 @@ def each(function: Callable[[str, Tensor], Any], tree: Tree, path: str = "") -> 
 
 
 def opened(kind: type, whole: Callable[[Any], Tensor], tree: Tree) -> Tree:
-    """The inverse of `each`: the tree with `whole(node)` in place of every node of this kind.
+    """The inverse of `each`: replace every node of this kind by `whole(node)`.
 
-    Named tensors of one dtype are put into one vector, as those of a model are.
+    Named tensors of one dtype are put into one vector, like those of a model.
     """
     if isinstance(tree, kind):
         return whole(tree)
@@ -55,23 +55,23 @@ def opened(kind: type, whole: Callable[[Any], Tensor], tree: Tree) -> Tree:
 
 
 def numbers(leaf: Tensor) -> np.ndarray:
-    """[n] float32: the numbers of a tensor, in order; without a copy where that can be."""
+    """[n] float32: the numbers of a tensor, in order; without a copy if possible."""
     return leaf.detach().to("cpu", torch.float32).contiguous().reshape(-1).numpy()
 
 
 def dtype_name(leaf: Tensor) -> str:
-    """The name of its dtype, as `reshaped` takes it."""
+    """The name of the tensor's dtype, as expected by `reshaped`."""
     return str(leaf.dtype).removeprefix("torch.")
 
 
 def reshaped(values: np.ndarray | Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """The numbers as a tensor of that shape and dtype."""
+    """The numbers as a tensor with this shape and dtype."""
     tensor = values if isinstance(values, Tensor) else torch.from_numpy(values)
     return tensor.to(_FLOATS[dtype]).reshape(shape)
 
 
 def size_of(shape: Any, dtype: str) -> int:
-    """How many numbers a tensor of a packet has. Packets come from outside: the shape may be anything."""
+    """The number of elements of a tensor in a packet. Packets are untrusted: the shape may be anything."""
     fit = isinstance(shape, tuple) and all(type(length) is int and length >= 0 for length in shape)
     if not fit or math.prod(shape) > LARGEST or dtype not in _FLOATS:
         raise ValueError(f"there is no tensor of the shape {shape!r} and the dtype {dtype!r}")
@@ -79,19 +79,19 @@ def size_of(shape: Any, dtype: str) -> int:
 
 
 def packed_length(count: int, bits: int) -> int:
-    """How many bytes so many codes take."""
+    """The number of bytes that `count` codes of `bits` bits take."""
     return -(-count * bits // 8)
 
 
 def some_bytes(data: Any, length: int) -> np.ndarray:
-    """The bytes of a packet as an array, if they are so many."""
+    """The bytes of a packet as an array; raises `ValueError` unless there are `length` of them."""
     if not isinstance(data, Tensor) or data.dtype != torch.uint8 or tuple(data.shape) != (length,):
         raise ValueError(f"{length} bytes were expected")
     return data.contiguous().numpy()
 
 
 def bits_of(own: int, setting: Setting | None, allowed: tuple[int, ...]) -> int:
-    """The bits of a client: those of its setting `bits`, or the codec's own."""
+    """The bits for a client: from its setting `bits`, or else the codec's own."""
     bits = (setting or {}).get("bits", own)
     if bits not in allowed:
         raise SpecError(f"bits must be one of {', '.join(map(str, allowed))}; got {bits!r}")

@@ -1,11 +1,11 @@
-"""Low rank: the matrices of an update as products of thin ones.
+"""Low rank: the matrices of an update as products of thin matrices.
 
     D -> U_k diag(s_k) V_k^T, the nearest matrix of rank k (Eckart and Young)     -> `parts.factors.factored`
 
-It costs k (rows + columns + 1) numbers; where the dense matrix takes no more, it is sent as it is. Only
-updates have a rank worth the name: messages, vectors and buffers travel as they are. A large matrix whose
-rank is no more than k, as after training on k samples, is its own nearest one: it is sent as a product of
-as many of its rows as its rank, and nothing is decomposed                    -> `parts.factors.spanned`
+It costs k (rows + columns + 1) numbers; if the dense matrix takes no more, it is sent unchanged. Only updates
+are of low rank: messages, vectors and buffers are sent unchanged. A large matrix of rank k or less, as after
+training on k samples, is its own nearest matrix: it is sent as a product that contains as many of its rows as
+its rank, without a decomposition                                             -> `parts.factors.spanned`
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from shoal.core.key import Key
 from shoal.core.types import Setting, Tree, Weights
 from shoal.parts.factors import Factors, as_matrix, factored, is_matrix, rank_of, spanned
 
-LARGEST = 2**28  # numbers of a tensor
+LARGEST = 2**28  # numbers in a tensor
 
 
 class Cut(NamedTuple):
-    """A matrix of low rank, and the shape of the tensor that it stands for."""
+    """A low-rank matrix, and the shape of the tensor that it represents."""
 
     factors: Factors
     shape: tuple[int, ...]
 
     def whole(self) -> Tensor:
-        """The tensor. Raises `ValueError` for factors that are none, before they are multiplied."""
+        """The tensor. Raises `ValueError` for invalid factors, before they are multiplied."""
         u, s, v = self.factors
         fit = u.dim() == v.dim() == 2 and s.dim() == 1 and u.shape[1] == v.shape[1] == len(s)
         size = math.prod(self.shape)
@@ -81,7 +81,7 @@ class LowRank(UpdateCodec):
 
 
 def _cut(value: Any, share: float) -> Any:
-    if not isinstance(value, Tensor) or not is_matrix(value) or share >= 1:  # a chain may have coded it
+    if not isinstance(value, Tensor) or not is_matrix(value) or share >= 1:  # a chain may have encoded it
         return value
     matrix = as_matrix(value)
     rank = rank_of(share, min(matrix.shape))
@@ -97,9 +97,9 @@ def _whole(value: Any) -> Any:
 
 
 def restored(payload: Any, sent: Weights) -> Any:
-    """A payload whose update has its matrices whole again, in the shapes of the model sent.
+    """The payload with the matrices of its update restored, in the shapes of the model sent.
 
-    Raises `ValueError` for factors that do not fit it, before they are multiplied.
+    Raises `ValueError` for factors that do not fit the model, before they are multiplied.
     """
     params, like = payload.update.params, sent.params
     for name, value in params.items():
@@ -112,8 +112,10 @@ def restored(payload: Any, sent: Weights) -> Any:
 
 
 def _in_one_vector(params: Mapping[str, Any], like: Mapping[str, Tensor]) -> Flat | None:
-    """As the model is, so that all tensors are checked and added up at once; None if one does not fit, which
-    the gate refuses."""
+    """The update in one vector, like the model, so that all tensors are checked and added up at once.
+
+    None if a tensor does not fit; the gate refuses such an update.
+    """
     if not isinstance(like, Flat) or params.keys() != like.keys():
         return None
     tensors = ((value, like[name]) for name, value in params.items() if not isinstance(value, Cut))

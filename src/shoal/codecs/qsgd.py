@@ -1,12 +1,12 @@
-"""QSGD: a sign and a random level for every number, in units of the norm of its bucket.
+"""QSGD: a sign and a random level per number, in units of the norm of its bucket.
 
 D. Alistarh, D. Grubic, J. Li, R. Tomioka, M. Vojnovic: QSGD: Communication-efficient SGD via gradient
 quantization and encoding. NeurIPS 2017. With s = 2^(b - 1) - 1 levels for b bits:
 
     Q(v)_i = |v| sgn(v_i) l_i / s,   l_i = floor(s |v_i| / |v| + u_i),   u_i random in [0, 1)
 
-It is right on average, and E |Q(v) - v|^2 <= min(n / s^2, sqrt(n) / s) |v|^2 for a bucket of n numbers.
-Departure: codes of fixed length in place of Elias codes, so that the length does not depend on the numbers.
+It is unbiased, and E |Q(v) - v|^2 <= min(n / s^2, sqrt(n) / s) |v|^2 for a bucket of n numbers.
+Departure: fixed-length codes in place of Elias codes, so that the length does not depend on the numbers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
 
-LEVEL_BITS = BITS[1:]  # one bit is the sign
+LEVEL_BITS = BITS[1:]  # at least 2: one bit is the sign
 
 
 class Levels(NamedTuple):
-    """A tensor in signs and levels."""
+    """A tensor as signs and levels."""
 
     data: Tensor  # [4 buckets + ceil(n bits / 8)] uint8: the norm of each bucket as float32, then the codes
     bits: int
@@ -49,7 +49,7 @@ class Levels(NamedTuple):
     dtype: str
 
     def whole(self) -> Tensor:
-        """The tensor that the levels stand for."""
+        """The tensor that the levels represent."""
         from shoal.kernels.packing import unpack_buckets  # few runs need it
 
         if self.bits not in LEVEL_BITS[:-1] or type(self.bucket) is not int or self.bucket < 1:
@@ -58,7 +58,7 @@ class Levels(NamedTuple):
         head = _header(size, self.bucket)
         data = some_bytes(self.data, head + packed_length(size, self.bits))
         values = np.empty(size, np.float32)
-        norms = data[:head].copy().view(np.float32)  # in a packet they may lie anywhere
+        norms = data[:head].copy().view(np.float32)  # in a packet they may be unaligned
         unpack_buckets(data[head:], self.bucket, self.bits, norms, values)
         return reshaped(values, self.shape, self.dtype)
 
@@ -67,7 +67,7 @@ class Levels(NamedTuple):
 class Qsgd(Codec):
     """QSGD: a sign and a random level, `bits` in all, in units of the norm of each bucket of numbers.
 
-    Right on average. A bucket with a number that is not finite is decoded as nan throughout.
+    It is unbiased. A bucket with a number that is not finite is decoded as all nan.
     """
 
     bits: int = 8

@@ -1,4 +1,4 @@
-"""Raw: every tensor in its own dtype."""
+"""Raw: every tensor unchanged, in its own dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sign: one bit a number and the mean absolute value of each tensor; the rest is added to the next update.
+"""Sign: one bit per number and the mean absolute value of each tensor, with error feedback.
 
     C(e) = mean |e| sgn(e),   e <- e + D - C(e)
 
@@ -33,9 +33,9 @@ _HEADER = 4  # bytes
 
 
 class Signs(NamedTuple):
-    """The signs of a tensor, and their common size."""
+    """The signs of a tensor, and their common magnitude."""
 
-    data: Tensor  # [4 + ceil(n / 8)] uint8: the size as float32, then a bit for each number, 1 for negative
+    data: Tensor  # [4 + ceil(n / 8)] uint8: the magnitude as float32, then one bit per number, 1 for negative
     shape: tuple[int, ...]
     dtype: str
 
@@ -52,7 +52,7 @@ class Signs(NamedTuple):
 class Sign(FeedbackCodec):
     """The sign of every number of an update times the mean absolute value of its tensor; with error feedback.
 
-    A tensor with a number that is not finite is decoded as such throughout. Messages are sent as they are.
+    A tensor with a number that is not finite is decoded as all non-finite. Messages are sent unchanged.
     """
 
     feedback: bool = True

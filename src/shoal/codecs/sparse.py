@@ -1,11 +1,10 @@
-"""Top-k and random-k: a share of the numbers of each tensor; what is left out is added to the next update
-(`codecs.feedback`).
+"""Top-k and random-k: a share of the numbers of each tensor, with error feedback (`codecs.feedback`).
 
 J. Konecny et al.: Federated learning: strategies for improving communication efficiency. 2016 (random masks).
 S. U. Stich, J.-B. Cordonnier, M. Jaggi: Sparsified SGD with memory. NeurIPS 2018 (feedback).
 
-Of n numbers k = ceil(share n) are sent. Their places take ceil(log2 n) bits each, or one bit for each of the
-n if that is shorter; random places are drawn from 16 bytes in place of them.
+Of n numbers, k = ceil(share n) are sent. Their positions take ceil(log2 n) bits each, or one bit for each of
+the n if that is shorter; for random positions, 16 bytes are sent from which they are drawn.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ from shoal.kernels import philox
 
 
 class Chosen(NamedTuple):
-    """Some numbers of a tensor, and their places."""
+    """Some numbers of a tensor, and their positions."""
 
     values: Tensor  # [k]
-    places: Tensor  # uint8: the k places in few bits each, or a bit for each number of the tensor
+    places: Tensor  # uint8: the k positions in few bits each, or one bit per number of the tensor
     shape: tuple[int, ...]
     dtype: str
 
     def whole(self, share: float) -> Tensor:
-        """The tensor with zeros at all other places."""
+        """The tensor, with zeros at all other positions."""
         size = size_of(self.shape, self.dtype)
         count = _counted(self.values, self.dtype, share, size)
         return _spread(self.values, _found(self.places, count, size), self.shape)
 
 
 class Drawn(NamedTuple):
-    """Some numbers of a tensor, and the words of the key that draws their places."""
+    """Some numbers of a tensor, and the words of the key that draws their positions."""
 
     values: Tensor  # [k]
     words: Tensor  # [16] uint8
@@ -59,7 +58,7 @@ class Drawn(NamedTuple):
     dtype: str
 
     def whole(self, share: float) -> Tensor:
-        """The tensor with zeros at all other places."""
+        """The tensor, with zeros at all other positions."""
         size = size_of(self.shape, self.dtype)
         count = _counted(self.values, self.dtype, share, size)
         first, second = some_bytes(self.words, 16).view(np.uint64).tolist()
@@ -68,9 +67,9 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class TopK(FeedbackCodec):
-    """The largest numbers of every tensor of an update, a share of all; with error feedback.
+    """A share of the numbers in every tensor of an update, the largest ones; with error feedback.
 
-    A number that is not finite counts as large, so the server sees it. Messages are sent as they are.
+    A number that is not finite counts as large, so the server sees it. Messages are sent unchanged.
     """
 
     share: float = 0.05
@@ -107,10 +106,10 @@ class TopK(FeedbackCodec):
 
 @dataclass(frozen=True)
 class RandomK(FeedbackCodec):
-    """Random numbers of every tensor of an update, a share of all; with error feedback.
+    """A share of the numbers in every tensor of an update, at random positions; with error feedback.
 
-    Without feedback, they are multiplied by n / k, which is right on average. A tensor with a number that is
-    not finite is decoded as nan at the places sent. Messages are sent as they are.
+    Without feedback, they are multiplied by n / k, which makes them unbiased. A tensor with a number that is
+    not finite is decoded as nan at the positions sent. Messages are sent unchanged.
     """
 
     share: float = 0.05
@@ -160,7 +159,7 @@ def _count(share: float, size: int) -> int:
 
 
 def _width(size: int) -> int:
-    """The bits of a place."""
+    """The number of bits of a position."""
     return max(1, (size - 1).bit_length())
 
 
@@ -169,7 +168,7 @@ def _places_length(count: int, size: int) -> int:
 
 
 def _written(places: np.ndarray, size: int) -> Tensor:
-    """The places in bits."""
+    """The positions, encoded in bits."""
     from shoal.kernels.packing import pack
 
     data = np.empty(_places_length(len(places), size), np.uint8)
@@ -183,7 +182,7 @@ def _written(places: np.ndarray, size: int) -> Tensor:
 
 
 def _found(written: Tensor, count: int, size: int) -> np.ndarray:
-    """The inverse of `_written`; a packet may hold places that are none."""
+    """The inverse of `_written`; raises `ValueError` for invalid positions in a packet."""
     from shoal.kernels.packing import unpack
 
     data = some_bytes(written, _places_length(count, size))
@@ -201,7 +200,7 @@ def _found(written: Tensor, count: int, size: int) -> np.ndarray:
 
 
 def _counted(values: Any, dtype: str, share: float, size: int) -> int:
-    """How many there are; a packet must not become more than 1 / share times as long."""
+    """The checked number of values, so that decoding enlarges a packet at most 1 / share times."""
     count = _count(share, size)
     fit = isinstance(values, Tensor) and tuple(values.shape) == (count,)
     if not fit or dtype_name(values) != dtype:

@@ -1,8 +1,8 @@
-"""Uniform: every tensor as whole numbers of b bits between its smallest and its largest value.
+"""Uniform: every tensor as integers of b bits between its smallest and its largest value.
 
     s = (max - min) / (2^b - 1),   q = floor((x - min) / s + u),   x' = min + s q
 
-with u = 1/2, to the nearest, or u random in [0, 1), which is right on average. The packet of a tensor of n
+with u = 1/2, rounding to the nearest, or u random in [0, 1), which is unbiased. The packet of a tensor of n
 numbers has 8 + ceil(n b / 8) bytes: min and max as float32, then the codes without gaps.
 """
 
@@ -33,12 +33,12 @@ from shoal.core.key import Key
 from shoal.core.types import Setting, Tree
 
 BITS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32)
-WHOLE = 32  # bits that mean: as it is
+WHOLE = 32  # bits that stand for: unchanged
 _HEADER = 8  # bytes
 
 
 class Codes(NamedTuple):
-    """A tensor in codes of a few bits."""
+    """A tensor as codes of a few bits."""
 
     data: (
         Tensor  # [8 + ceil(n bits / 8)] uint8: the smallest and the largest number as float32, then the codes
@@ -48,7 +48,7 @@ class Codes(NamedTuple):
     dtype: str
 
     def whole(self) -> Tensor:
-        """The tensor that the codes stand for."""
+        """The tensor that the codes represent."""
         from shoal.kernels.packing import unpack_affine  # few runs need it
 
         if self.bits not in BITS[:-1]:
@@ -63,12 +63,12 @@ class Codes(NamedTuple):
 
 @dataclass(frozen=True)
 class UniformAffine(Codec):
-    """Whole numbers of 1 to 8, 12 or 16 bits between a tensor's smallest and largest value; 32: as it is.
+    """Integers of 1 to 8, 12 or 16 bits between a tensor's smallest and largest value; 32: unchanged.
 
-    To the nearest, the error is at most half a step, (max - min) / (2^bits - 1) / 2, and float32's own
-    rounding; stochastically it is below a step, and 0 on average. A constant tensor is exact. A tensor with a
-    number that is not finite is decoded as nan throughout, so that the server sees it. One that would not get
-    shorter travels as it is.
+    With rounding to the nearest, the error is at most half a step, (max - min) / (2^bits - 1) / 2, plus
+    float32's own rounding; with stochastic rounding it is below a step, and 0 on average. A constant tensor
+    is exact. A tensor with a number that is not finite is decoded as all nan, so that the server sees it. A
+    tensor that would not get shorter is sent unchanged.
     """
 
     bits: int = 8

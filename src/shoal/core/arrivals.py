@@ -1,4 +1,4 @@
-"""The protocol of arrivals: which clients are there in which round."""
+"""The protocol of arrivals: which clients are present in each round."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from shoal.core.population import Population
 
-Timetable = Callable[[int], Population]  # from a round, counted from 0, to the clients that are there in it
+Timetable = Callable[[int], Population]  # maps a round, counted from 0, to the clients that are present
 
 
 class Arrivals(ABC):
@@ -15,8 +15,8 @@ class Arrivals(ABC):
 
     @abstractmethod
     def timetable(self, clients: int) -> Timetable:
-        """Who is there in each round, of clients with the ids 0 to `clients` - 1; ids are in rising order.
+        """The clients present in each round, out of the ids 0 to `clients` - 1, in ascending order.
 
-        The cost of a round must not grow with the number of clients: a `range` or `Spans` takes no more for a
-        million than for ten. Raises `SpecError` if the rule does not suit these clients.
+        The cost of a round must not grow with the number of clients: a `range` or `Spans` costs no more for a
+        million than for ten. Raises `SpecError` if the rule does not work for this number of clients.
         """

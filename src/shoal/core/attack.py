@@ -75,7 +75,7 @@ class Attack(ABC):  # noqa: B024  # each attack overrides the half it needs
         return self.first <= round + 1 and (self.last is None or round + 1 <= self.last)
 
     def poison(self, samples: Batch, classes: int, key: Key) -> Batch:
-        """The samples that an attacker trains on, as many as it holds. The key is the same in all rounds."""
+        """The samples that an attacker trains on, as many as its own. The key is the same in all rounds."""
         return samples
 
     def forge(self, reply: Reply, context: Context) -> Reply:

@@ -29,7 +29,7 @@ FEWEST_FOR_BATCH_NORM = 2  # samples: a single one has no variance
 
 
 class ClientData(ABC):
-    """The data of the clients; on a network, a client has access to its own only."""
+    """The clients' data; in a networked federation, a client has access only to its own."""
 
     @abstractmethod
     def train(self, client: int, batching: Batching | None, key: Key, *, full: bool) -> Data:
@@ -38,13 +38,13 @@ class ClientData(ABC):
     def several(
         self, clients: Sequence[int], batching: Batching | None, words: np.ndarray, *, full: bool
     ) -> list[Data]:
-        """`train` for several clients; `words` [clients, 2] are those of their keys."""
+        """`train` for several clients; `words` [clients, 2] are the words of their keys."""
         keys = [Key((first, second)) for first, second in words.tolist()]
         return [self.train(client, batching, key, full=full) for client, key in zip(clients, keys)]
 
     @abstractmethod
     def block(self, clients: Sequence[int], batching: Batching, words: np.ndarray) -> Block:
-        """The training samples of several clients; `words` are their keys, which give their schedules."""
+        """The training samples of several clients; `words` are those of the keys for their schedules."""
 
     @abstractmethod
     def test(self, client: int) -> Data:
@@ -56,40 +56,40 @@ class ClientData(ABC):
 
 
 class Visit(NamedTuple):
-    """The result of one exchange at a client: its new memory and its answer."""
+    """The result of one exchange with a client: its new memory and its answer."""
 
     memory: Memory
     answer: Packet | None  # None: it cannot answer, see `reason`
     reason: str = ""
-    checked: tuple[Tree, ...] = ()  # what the solver has returned whose numbers it has checked
+    checked: tuple[Tree, ...] = ()  # results of the solver whose numbers it has already checked
 
 
 def read_reply(codec: Codec, verb: Verb, packet: Packet) -> tuple[Reply | None, str]:
-    """The reply as the server decodes it, or the reason why it cannot; only updates are encoded."""
+    """The reply as the server decodes it, or why it cannot be decoded; only updates are encoded."""
     content: Reply = packet.content or Reply((), None, {})
     if verb != "update":
         return content, ""
     try:
         return content._replace(payload=codec.way("up").decode(Packet(content.payload))), ""
-    except Exception as error:  # the bytes come from outside and may be anything
+    except Exception as error:  # the bytes are untrusted and may be anything
         return None, f"it cannot be decoded: {type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True)
 class ClientSide:
-    """Everything that runs at a client."""
+    """Everything that runs on a client."""
 
     task: Task
     method: Method
     selector: Selector
     codec: Codec
     data: ClientData
-    key: Key  # for initial values, and for what attackers draw once per run
+    key: Key  # for initial values, and for the random numbers that attackers draw once per run
     evaluator: Callable[[Task, Any, Data], Tree]  # computes the metrics of a model on some data
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
     privacy: Privacy | None = None
-    forgiving: bool = False  # whether an error at a client costs only its reply, and does not end the run
+    forgiving: bool = False  # whether an error on a client costs only its reply instead of ending the run
 
     @property
     def remembers(self) -> bool:
@@ -141,12 +141,12 @@ class ClientSide:
         return read_reply(self.codec, verb, packet)
 
     def scheduled(self, clients: Sequence[int], key: Key) -> list[Data]:
-        """The samples of several clients, with their schedules; `key` is that of the exchange."""
+        """The samples of several clients, with their schedules; `key` is the exchange's key."""
         words = key.fold_many("client", np.array(clients), "batches")
         return self.data.several(clients, self.method.batching, words, full=bool(self.task.batch_norms))
 
     def training_data(self, client: int, context: Context, data: Data | None = None) -> Data:
-        """The samples that the client trains on, from what is scheduled; poisoned if it attacks."""
+        """The samples that the client trains on: `data`, or else those scheduled; poisoned if it attacks."""
         data = self._scheduled(client, self.method.batching, context) if data is None else data
         if data.count < (self._fewest if self.method.batching else 1):
             because = "; a model with BatchNorm needs two" if data.count else ""
@@ -155,7 +155,7 @@ class ClientSide:
 
     @property
     def _fewest(self) -> int:
-        """The number of samples that a client needs to train."""
+        """The minimum number of samples that a client needs to train."""
         return FEWEST_FOR_BATCH_NORM if self.task.batch_norms else 1
 
     def _scheduled(self, client: int, batching: Batching | None, context: Context) -> Data:
@@ -169,7 +169,7 @@ class ClientSide:
         return replace(data, x=x, y=y, rows=np.arange(data.count))
 
     def send(self, reply: Reply, coded: Tree, context: Context) -> tuple[Tree, Packet]:
-        """Protect and encode a reply. Returns the codec's new memory, given its last one, and the packet."""
+        """Protect and encode a reply. Takes the codec's last memory; returns its new one and the packet."""
         if self.privacy is not None:
             reply = self.privacy.protect(reply, context.key.fold("privacy"))
         reply = self.method.upload(reply, context.setting)
@@ -181,7 +181,7 @@ class ClientSide:
     def answer(
         self, client: int, kept: Tree, reply: Reply, memory: Memory, context: Context
     ) -> tuple[Memory, Packet]:
-        """A client's new memory and the packet that it sends, after its work is done."""
+        """A client's new memory and the packet that it sends when its work is done."""
         if self.attacks(client, context.round):
             assert self.attack is not None
             if self.attack.knows != "own":
@@ -212,12 +212,12 @@ class ClientSide:
         return memory, Packet(Reply(evaluated, None, {}))
 
     def _finetuned(self, client: int, model: Weights, context: Context) -> Weights:
-        """The model after the local epochs that the setting asks for, on the client's own samples."""
+        """The model after as many local epochs on the client's own samples as the setting asks for."""
         solver, epochs = solver_of(self.method), context.setting["finetune"]
         if not epochs or solver is None:
             return model
         data = self._scheduled(client, solver.batching._replace(epochs=epochs), context)
-        if data.count < self._fewest:  # it cannot train, and so goes on with the model that it has
+        if data.count < self._fewest:  # too few samples to train: it uses the model as it is
             return model
         return solver.train(self.task, model, data, context).weights
 

@@ -15,9 +15,9 @@ Direction = Literal["up", "down"]  # replies go up, messages down
 
 @dataclass(frozen=True)
 class Packet:
-    """An encoded tree. It becomes bytes only where it is sent over a network; its length is known before.
+    """An encoded tree. It is serialized only when it is sent over a network; its length is known before that.
 
-    An empty tree takes no bytes, and is decoded as an empty tuple.
+    An empty tree takes no bytes and is decoded as an empty tuple.
     """
 
     content: Tree
@@ -32,7 +32,7 @@ class Packet:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Packet:
-        """The packet that `bytes(packet)` gave."""
+        """The inverse of `bytes(packet)`."""
         return cls(serialization.from_bytes(data) if data else ())
 
 
@@ -46,11 +46,11 @@ class Codec(ABC):
 
     @property
     def transparent(self) -> bool:
-        """Whether decoding gives back exactly what was encoded, whatever the setting."""
+        """Whether decoding returns exactly what was encoded, for every setting."""
         return False
 
     def way(self, direction: Direction) -> Codec:
-        """The codec of replies or of messages: itself, unless it treats them differently."""
+        """The codec for replies or for messages: itself, unless it treats the two differently."""
         return self
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Codec(ABC):
         reference: Tree = None,
         memory: Any = None,
     ) -> tuple[Packet, Any]:
-        """The packet, and the sender's memory for its next one."""
+        """The packet, and the sender's memory for its next packet."""
 
     @abstractmethod
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:

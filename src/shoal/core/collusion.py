@@ -1,8 +1,8 @@
 """Colluding attackers: they train first, agree on what they send, and reply in the order of the cohort.
 
-Honest clients run just as without an attack, in the engine's own way, and their replies are passed on as they
+Honest clients run in the engine's own way, just as without an attack, and their replies are passed on as they
 arrive. Only the attackers' replies are held back; if attackers may see all replies, the honest ones are held
-too.
+back too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Way(Protocol):
         """See `Engine`."""
 
     def close(self) -> None:
-        """Release what was started."""
+        """Release its resources, such as processes."""
 
 
 class Store(Protocol):
@@ -71,7 +71,7 @@ class Collusion:
         yield from _merged(replies, dict(zip(attackers, forged, strict=True)))
 
     def close(self) -> None:
-        """Release what the wrapped exchange started."""
+        """Release the resources of the wrapped part of the engine."""
         self._way.close()
 
     @property

@@ -1,4 +1,4 @@
-"""Control variates: what a client remembers of its own gradients, beside the mean of all clients'."""
+"""Control variates: a client's estimate of its own gradient, next to the mean of all clients'."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ Control = Mapping[str, Tensor]
 
 
 class Controls(NamedTuple):
-    """A client's next control variate, and what it is more than the last one; of a block, one for each."""
+    """A client's next control variate and its change from the last one; `PerClient` for a block."""
 
     own: Control | PerClient
     change: Control | PerClient
 
 
 def next_controls(update: Control, common: Control, before: Control, reach: float) -> Controls:
-    """What follows on `before` after an update: `before - common - update / reach`, and `-update / reach -
-    common` is the change. With the bits of kernels, which have `common - before` at hand."""
+    """After an update: `before - common - update / reach`, and its change `-update / reach - common`.
+
+    Bit for bit like the kernels, which start from `common - before`.
+    """
     pace = _pace(update, reach)
     own = elementwise(lambda c, b, u: (0 - (c - b)).sub_(u * pace), common, flat(before), update)
     return Controls(own, elementwise(lambda u, c: (u * -pace).sub_(c), update, common))
 
 
 def _pace(update: Control, reach: float) -> float:
-    """`1 / reach`, by which kernels multiply, as they round it."""
+    """`1 / reach`, rounded as in the kernels, which multiply by it."""
     narrow = all(value.dtype == torch.float32 for value in update.values())
     return float(np.float32(1) / np.float32(reach)) if narrow else 1 / reach
 
@@ -41,7 +43,7 @@ def _pace(update: Control, reach: float) -> float:
 class ControlChanges(Sequence[Control]):
     """The changes of the control variates of a block's clients, computed from their updates on access.
 
-    Those that are only added up are never written to memory. Others lie side by side.
+    Changes that are only summed are never written to memory. The others are stored side by side.
     """
 
     def __init__(self, updates: Flat, common: Sequence[Tensor], paces: np.ndarray) -> None:
@@ -64,18 +66,18 @@ class ControlChanges(Sequence[Control]):
 
     @property
     def layout(self) -> Layout:
-        """Of each of them."""
+        """The layout of each change."""
         return self._updates.layout
 
     def add_to(self, sums: Tensor, *, fresh: bool) -> None:
-        """Add all of them, in order, to a vector of sums in float64, which counts as 0 if it is fresh."""
-        rows, count = self._read().numpy(), len(self) // len(self._common)  # that have the same shift
+        """Add all changes, in order, to a float64 vector of sums, which is taken as 0 if it is `fresh`."""
+        rows, count = self._read().numpy(), len(self) // len(self._common)  # clients with the same shift
         for first, common in zip(range(0, len(self), count), self._common, strict=True):
             some, paces = rows[first : first + count], self._paces[first : first + count]
             control_sum(sums.numpy(), some, paces, common.numpy(), fresh=fresh and first == 0)
 
     def _read(self) -> Tensor:
-        """[clients, numbers]: the updates."""
+        """[clients, parameters]: the updates, if nothing has been written to them."""
         vector = self._updates.vector
         if vector._version != self._written:
             raise ValueError("updates were written to before the changes of control variates were read")

@@ -30,7 +30,7 @@ class Dataset:
     groups_train: np.ndarray | None = None  # [n] int64: the natural client of each sample, numbered from 0
     groups_test: np.ndarray | None = None
     group_names: Sequence[str] = ()
-    class_names: Sequence[str] = ()  # what the labels 0, 1, ... stand for, if they have names
+    class_names: Sequence[str] = ()  # of the labels 0, 1, ..., if they have names
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ class Data:
     @property
     def weight(self) -> Tensor:
         """[] float64: the number of samples."""
-        return torch.scalar_tensor(self.count, dtype=torch.float64)  # in half of the time of `tensor`
+        return torch.scalar_tensor(self.count, dtype=torch.float64)  # twice as fast as `torch.tensor`
 
     @property
     def train(self) -> Iterator[Batch]:
@@ -157,7 +157,7 @@ class Plan(NamedTuple):
     client_ptr: np.ndarray  # [clients + 1] int64: the first step of each client
 
     def singles(self, counts: np.ndarray) -> list[Plan]:
-        """The plan of each client, of which `counts` are the numbers of samples."""
+        """The plan of each client; `counts` [clients] are their numbers of samples."""
         found = []
         for (first, last), begin in zip(pairwise(self.client_ptr.tolist()), _running(counts).tolist()):
             steps = self.step_ptr[first : last + 1]
@@ -177,16 +177,16 @@ class Block(NamedTuple):
     rows: np.ndarray  # int64: the rows of the arrays that each step uses, concatenated over steps
     step_ptr: np.ndarray  # [steps + 1] int64: where each step starts in `rows`
     client_ptr: np.ndarray  # [clients + 1] int64: the first step of each client
-    counts: np.ndarray  # [clients] int64: the number of samples of each
+    counts: np.ndarray  # [clients] int64: the number of samples of each client
     held: np.ndarray  # int64: the rows of all samples, client after client
 
     @property
     def weight(self) -> Tensor:
-        """[clients] float64: the number of samples of each."""
+        """[clients] float64: the number of samples of each client."""
         return torch.from_numpy(self.counts).double()
 
     def samples(self, classes: int) -> list[Data]:
-        """Those of each client, without a schedule."""
+        """The samples of each client, without a schedule."""
         pieces = np.split(self.held, np.cumsum(self.counts)[:-1])
         return [Data(self.x, self.y, rows, NO_PLAN, classes) for rows in pieces]
 
@@ -213,8 +213,8 @@ def schedule(counts: np.ndarray, batching: Batching, words: np.ndarray, *, full:
     """A new random order in every epoch, cut into mini-batches. `words` [clients, 2] are the clients' keys.
 
     The last batch of an epoch may be smaller. With `full` it is filled up from the start of the same order,
-    because normalisation layers cannot compute a variance from one sample; no batch is larger than the number
-    of samples of its client.
+    because normalisation layers cannot compute a variance from one sample. No batch is larger than its
+    client's number of samples.
     """
     epochs = batching.epochs
     batch = np.minimum(batching.batch, np.maximum(counts, 1))  # [clients]

@@ -1,7 +1,7 @@
-"""The protocol of devices: how fast clients compute and communicate, and the virtual time that follows.
+"""The protocol of devices: how fast clients compute and communicate, and the resulting virtual time.
 
-Virtual time is what an exchange would take on these devices. It depends on the spec, the seed and the lengths
-of the packets, never on the machine that simulates them.
+Virtual time is the time that an exchange would take on these devices. It depends on the spec, the seed and
+the lengths of the packets, never on the machine that runs the simulation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from shoal.core.key import Key
 from shoal.core.population import Population
 
-# How much faster a device trains in a number format than in float32, and how many bits a number has in it.
+# How much faster a device trains in a number format than in float32, and the format's bits per number.
 SPEED_UP = {"float32": 1.0, "float16": 1.46, "bfloat16": 1.46, "e5m2": 1.81}
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "e5m2": 8}
 
@@ -25,10 +25,10 @@ BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "e5m2": 8}
 class DeviceTable(NamedTuple):
     """The devices of some clients: aligned arrays of float64."""
 
-    speed: np.ndarray  # samples that it trains on per second, in float32
+    speed: np.ndarray  # training samples per second, in float32
     down: np.ndarray  # bytes per second
     up: np.ndarray
-    latency: np.ndarray  # seconds, of each message
+    latency: np.ndarray  # seconds per message
 
     def row(self, position: int) -> DeviceTable:
         """The device of one client."""
@@ -36,10 +36,10 @@ class DeviceTable(NamedTuple):
 
 
 class Crowd(NamedTuple):
-    """What devices may depend on."""
+    """The properties of a federation that devices may depend on."""
 
     clients: int
-    samples: float  # of a client, on average
+    samples: float  # per client, on average
     model_bytes: int  # of the model in float32
 
 
@@ -51,14 +51,14 @@ class Devices(ABC):
 
     @abstractmethod
     def draw(self, clients: np.ndarray, round: int, crowd: Crowd, key: Key) -> DeviceTable:
-        """The devices of these clients. The key is that of the round if devices are drawn anew."""
+        """The devices of these clients. With `redraw`, the key is the round's."""
 
     def check(self, clients: int) -> None:  # noqa: B027  # most rules suit every population
-        """Raise `SpecError` if the rule does not suit so many clients."""
+        """Raise `SpecError` if the rule does not work for this number of clients."""
 
 
 class Spent(NamedTuple):
-    """The seconds of one client's exchange."""
+    """The virtual seconds that one client's exchange takes."""
 
     down: float  # to receive the message
     compute: float
@@ -66,7 +66,7 @@ class Spent(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The sum of all three."""
         return self.down + self.compute + self.up
 
 
@@ -84,7 +84,7 @@ class Fleet:
         return self.devices.draw(np.asarray(clients, np.int64), round, self.crowd, key)
 
     def reachable(self, present: Population, round: int) -> Population:
-        """Those of the present clients that can be reached in a round."""
+        """The present clients that can be reached in a round."""
         share = self.devices.availability
         if share >= 1:
             return present
@@ -94,9 +94,9 @@ class Fleet:
     def spent(
         self, client: int, round: int, bytes_down: int, bytes_up: int, samples: float, form: str
     ) -> Spent:
-        """The time of an exchange in which the client trains on so many samples, each counted as often."""
+        """The time of an exchange. `samples` counts each training sample as often as it is used."""
         device = _cached_row(self, client, round)
-        with np.errstate(divide="ignore", invalid="ignore"):  # a rate of 0 takes for ever
+        with np.errstate(divide="ignore", invalid="ignore"):  # a rate of 0 takes forever
             return Spent(
                 float(device.latency + bytes_down / device.down),
                 float(samples / device.speed / SPEED_UP[form]),

@@ -43,7 +43,7 @@ class Delivery(NamedTuple):
     version: Version  # the exchange that it answers
     sent: Tree  # the message as the clients decoded it
     reply: Reply | None  # None: there is no usable reply, see `reason`
-    reason: str  # why it is refused, with or without a reply; empty if it is not
+    reason: str  # why the client is refused, whether or not it replied; empty if it is not
     bytes_down: int
     bytes_up: int
     spent: tuple[Spent, ...] = ()  # virtual time, one entry per client; empty if devices are not simulated
@@ -93,7 +93,7 @@ class Walk(Protocol):
         """Run the next leg."""
 
     def arrive(self, state: State, metrics: Metrics) -> None:
-        """Jump to the end of the round; skipped legs are counted with the bytes of the last one."""
+        """Jump to the end of the round; each skipped leg is counted with the bytes of the last one run."""
 
 
 class Engine(ABC):
@@ -104,7 +104,7 @@ class Engine(ABC):
         """The clients that can be reached in this round."""
 
     def reports(self, round: int) -> Mapping[int, Report]:
-        """What all reachable clients report of their devices in this round; empty if they have none."""
+        """The device reports of all reachable clients in this round; empty if there are none."""
         return {}
 
     @abstractmethod
@@ -121,7 +121,7 @@ class Engine(ABC):
             walk.step()
 
     def memory(self, client: int, version: Version | None) -> Memory | None:
-        """A client's memory of that version (a fresh one for None); None if clients keep their memories."""
+        """A client's memory of that version (None: a fresh one); returns None if clients keep their own."""
         return None
 
     def restore(self, client: int, version: Version, memory: Memory) -> None:  # noqa: B027
@@ -129,7 +129,7 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the engine started: processes and shared memory."""
+        """Release the engine's resources: processes and shared memory."""
 
 
 class Memory(NamedTuple):
@@ -139,8 +139,8 @@ class Memory(NamedTuple):
     codec: Any
 
 
-class Stage:  # a generator would take four times as long, several times for each client
-    """Errors raised within this block name the stage, the client and the round."""
+class Stage:  # `contextlib.contextmanager` would take four times as long, several times per client
+    """A context manager: errors raised in its block name the stage, the client and the round."""
 
     __slots__ = ("_client", "_name", "_round")
 

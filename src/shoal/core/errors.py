@@ -2,7 +2,7 @@
 
 
 class SpecError(ValueError):
-    """A value that the user gave is wrong. The message names the value and the cure; the CLI exits with 2."""
+    """Invalid user input. The message names the value and how to fix it; the CLI exits with code 2."""
 
 
 class StageError(RuntimeError):
@@ -10,13 +10,13 @@ class StageError(RuntimeError):
 
 
 class DeclinedError(Exception):
-    """A client cannot do what it is asked to. The message is recorded as the reason; the run continues."""
+    """A client cannot do what it was asked to. The message is recorded as the reason; the run continues."""
 
 
 class PacketError(ValueError):
-    """Bytes that were received are not a packet. The message says what is wrong with them."""
+    """Received bytes are not a valid packet. The message says what is wrong with them."""
 
 
 def one_line(error: BaseException) -> str:
-    """What an error of another library says, short enough for a line."""
+    """The message of another library's error, shortened to one line."""
     return f"{type(error).__name__}: {error}".split("\n")[0][:200]

@@ -3,9 +3,9 @@
     F_j = mean_n (d log p(y_n | x_n) / d theta_j)^2                    GENE-FL, eq. 5    -> `fisher_diagonal`
     F^_j = (F_j - min F) / (max F - min F), over the whole model                         -> `normalised`
 
-Squares are taken sample by sample: the square of a batch's gradient would be something else. For linear and
-convolutional layers they follow from one pass over all samples, because a sample's gradient is a product of
-what enters a layer and what comes back to it.
+Gradients are squared sample by sample: the square of a batch's gradient would be a different quantity. For
+linear and convolutional layers, one pass over all samples suffices, because a sample's gradient is the
+product of the layer's input and the gradient at its output.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from shoal.core.task import LOSSES, Task
 from shoal.core.threads import side_by_side
 from shoal.core.types import Weights
 
-LARGEST_STACK = 2**24  # gradients held at once, of all samples of a chunk together
+LARGEST_STACK = 2**24  # numbers in the gradients held at once, for all samples of a chunk together
 CHUNK = 200  # samples in one pass through known layers
 
 
 def fisher_diagonal(task: Task, weights: Weights, x: Tensor, y: Tensor) -> Flat:
-    """F, by parameter, of the samples x [n, ...], y [n]; the model is in evaluation mode."""
+    """F, by parameter, on the samples x [n, ...], y [n]; the model is in evaluation mode."""
     with task.evaluating(weights) as module:
         layers = _known_layers(module, task)
         size = CHUNK if layers else max(1, LARGEST_STACK // sum(task.layout.sizes))
@@ -87,7 +87,7 @@ def _in_one_pass(
 
     hooks = [layer.register_forward_hook(keep(name)) for name, layer in layers.items()]
     try:
-        outputs = module(x.detach().clone().requires_grad_())  # so that there is a graph without parameters
+        outputs = module(x.detach().clone().requires_grad_())  # for a graph: no parameter requires gradients
     finally:
         for hook in hooks:
             hook.remove()
@@ -106,7 +106,7 @@ def _squares(layer: nn.Module, entered: Tensor, back: Tensor) -> tuple[Tensor, T
         if entered.dim() == 2:
             back = back.double().square()
             return back.T @ entered.double().square(), back.sum(0)
-        each = back.flatten(1, -2).mT @ entered.flatten(1, -2)  # positions of a sample add up first
+        each = back.flatten(1, -2).mT @ entered.flatten(1, -2)  # summed over a sample's positions first
         return each.double().square().sum(0), back.flatten(1, -2).sum(1).double().square().sum(0)
     assert isinstance(layer, nn.Conv2d)
     patches = F.unfold(entered, layer.kernel_size, layer.dilation, _padding(layer), layer.stride)
@@ -126,7 +126,7 @@ def _padding(layer: nn.Conv2d) -> tuple[int, ...]:
 
 
 def _one_by_one(task: Task, module: nn.Module, weights: Weights, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """The same for any model: a gradient for each sample."""
+    """Like `_in_one_pass`, but for any model: computes a gradient for each sample."""
 
     def loss(params: Mapping[str, Tensor], one: Tensor, label: Tensor) -> Tensor:
         values = {**params, **weights.buffers}

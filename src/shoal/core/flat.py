@@ -51,7 +51,7 @@ class Layout:
         return Flat(self, vector)
 
 
-@final  # so that to ask for the type is enough, which is faster than isinstance with an abstract class
+@final  # so that `type(x) is Flat` suffices, which is faster than isinstance with an abstract base class
 class Flat(Mapping[str, Tensor]):
     """Named tensors as views of one vector; the views are created on first access."""
 
@@ -62,7 +62,7 @@ class Flat(Mapping[str, Tensor]):
         self._views: dict[str, Tensor] = {}
 
     def _all(self) -> dict[str, Tensor]:
-        if not self._views:  # set when all are there: another thread may be looking
+        if not self._views:  # assigned only once it is complete: another thread may be reading it
             self._views = self._fast_views() if _is_plain(self.vector) else self._any_views()
         return self._views
 
@@ -74,7 +74,7 @@ class Flat(Mapping[str, Tensor]):
         }
 
     def _fast_views(self) -> dict[str, Tensor]:
-        """In a quarter of the time; every client of a round may need them."""
+        """The same views in a quarter of the time; every client of a round may need them."""
         view, start = self.vector.as_strided, self.vector.storage_offset()
         return {
             name: view(shape, strides, start + first) for name, shape, strides, first in self.layout.places
@@ -105,7 +105,7 @@ class Flat(Mapping[str, Tensor]):
         return self._all().values()
 
     def part(self, names: Iterable[str]) -> Mapping[str, Tensor]:
-        """The tensors with these names, in this order: a view of the vector if they are neighbours in it."""
+        """The tensors with these names, in this order: a view of the vector if they are adjacent in it."""
         chosen = tuple(names)
         found = _neighbours(self.layout, chosen)
         if found is None:
@@ -114,7 +114,7 @@ class Flat(Mapping[str, Tensor]):
         return layout.tree(self.vector[..., first:last])
 
     def with_part(self, part: Mapping[str, Tensor]) -> Flat:
-        """A copy in which these tensors stand in place of its own."""
+        """A copy with these tensors in place of its own."""
         found = _neighbours(self.layout, part.layout.names) if type(part) is Flat else None
         if found is not None and type(part) is Flat:
             _, first, last = found
@@ -135,7 +135,7 @@ class Flat(Mapping[str, Tensor]):
 
 
 def _is_plain(vector: Tensor) -> bool:
-    """Whether a tensor is one vector of neighbouring numbers that no gradient flows through."""
+    """Whether a tensor is a contiguous vector that does not require gradients."""
     return vector.dim() == 1 and vector.is_contiguous() and not vector.requires_grad
 
 
@@ -152,7 +152,7 @@ def _neighbours(layout: Layout, names: tuple[str, ...]) -> tuple[Layout, int, in
 
 @lru_cache(maxsize=256)
 def is_part(some: Layout, every: Layout) -> bool:
-    """Whether a layout has no other tensors, by name and shape, than another one."""
+    """Whether every tensor of the layout `some` is also in `every`, by name and shape."""
     known = dict(every.named)
     return all(known.get(name) == shape for name, shape in some.named)
 

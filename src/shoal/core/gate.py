@@ -52,7 +52,7 @@ class Gate:
         self._templates: Mapping[str, Tree] = {}
 
     def known(self, client: int, version: Version) -> str:
-        """Why replies of this sender are refused; empty if they are not."""
+        """Why a reply of this sender is refused; empty if it is not."""
         if client not in self._samples:
             return "it is not in this cohort"
         if version != self._version:
@@ -65,9 +65,9 @@ class Gate:
     def opened(
         self, client: int, sent: Tree, reply: Reply, checked: tuple[Tree, ...] = ()
     ) -> tuple[Reply, str]:
-        """The reply as the method sees it, and why it is refused; empty if it is not.
+        """The reply as the method sees it, and why it is refused (empty if it is not).
 
-        Fields of its payload that are in `checked` have been looked at already.
+        The numbers of payload fields in `checked` are not checked again.
         """
         expected = self._expected(sent)
         try:
@@ -75,7 +75,7 @@ class Gate:
             if not reason and self._opens:
                 reply = self._method.received(reply, sent)
             return reply, reason or contents(sent, reply, expected, checked=checked)
-        except Exception as error:  # the bytes come from outside: any error is a fault of the reply
+        except Exception as error:  # replies are untrusted: any error is the reply's fault
             return reply, f"it cannot be read: {type(error).__name__}: {error}"
 
     def _expected(self, sent: Tree) -> Mapping[str, Tree]:
@@ -120,7 +120,7 @@ def contents(
 ) -> str:
     """Why a payload is refused; empty if it is not. `clients` is the size of a block, 0 for a single reply.
 
-    Fields that are in `checked` have finite numbers, which have been looked at already.
+    The numbers of fields in `checked` are known to be finite and are not checked again.
     """
     payload = reply.payload
     names = getattr(payload, "_fields", ())
@@ -136,7 +136,7 @@ def contents(
         look = not any(value is known for known in checked)
         if not isinstance(value, PerClient):
             reason = _against(wanted, name, value, clients, look)
-        else:  # rows that are computed on access; those that are known are the solver's own
+        else:  # rows are computed on access; those of a field in `checked` are the solver's own
             reasons = (_against(wanted, name, row) for row in value.rows)
             reason = next(filter(None, reasons), "") if look else ""
         if reason:
@@ -169,7 +169,7 @@ def envelope(reply: Any, samples: int) -> str:
 
 
 def _are_rows(metrics: Any, clients: int) -> bool:
-    """Whether these are metrics of a block: by name, a number for each client."""
+    """Whether these are valid metrics of a block: for each name, one number per client."""
     return isinstance(metrics, dict) and all(
         isinstance(name, str)
         and isinstance(value, Tensor)
@@ -217,8 +217,7 @@ def mismatch(found: Tree, wanted: Tree, name: str, clients: int = 0, look: bool 
 
 
 def _in_one_vector(found: Tree, wanted: Tree) -> tuple[Tensor, tuple[int, ...], torch.dtype] | None:
-    """What was found as one vector, and the shape and dtype that it should have; None if it must be looked
-    at tensor by tensor."""
+    """`found` as one vector, and the shape and dtype it should have; None: check tensor by tensor."""
     whole = vectors(found, wanted)
     if whole:
         return whole[0], whole[1].shape, whole[1].dtype
@@ -256,7 +255,7 @@ def _named(dtype: torch.dtype) -> str:
 
 
 def magnitude(found: Tensor) -> str:
-    """Why a floating-point tensor is refused: its numbers and their squares must be finite; empty if not."""
+    """Why a floating-point tensor is refused (empty if not): numbers and their squares must be finite."""
     limit = math.sqrt(torch.finfo(found.dtype).max)
     if _within(found.detach(), limit):
         return ""
@@ -279,7 +278,7 @@ def _within(found: Tensor, limit: float) -> bool:
 
 
 def unknown(value: Tree) -> str:
-    """Why a tree without a template is refused: it may hold plain finite numbers only; empty if it passes."""
+    """Why a tree without a template is refused (empty if not): it may hold only plain finite numbers."""
     for leaf in leaves(value):
         if isinstance(leaf, Tensor):
             reason = magnitude(leaf) if leaf.is_floating_point() else ""

@@ -27,7 +27,7 @@ _INT, _TEXT = int(FOLD_INT), int(FOLD_TEXT)  # an integer and a string never giv
 
 @lru_cache(maxsize=1024)
 def text_word(text: str) -> int:
-    """What folding a text into a key folds in."""
+    """The 64-bit word that stands for a text when it is folded into a key."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
@@ -88,7 +88,7 @@ class Key:
         Only for code that has no other source of randomness: the constructors of `torch.nn` modules.
         """
         with torch.random.fork_rng(devices=[]):
-            # not `torch.manual_seed`, which seeds all devices, and notes who asked for it, in 2 ms
+            # not `torch.manual_seed`, which seeds all devices, records its caller, and takes 2 ms
             torch.default_generator.manual_seed(self.words[0] >> 1)
             yield
 

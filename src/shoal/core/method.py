@@ -43,7 +43,7 @@ class Axes(NamedTuple):
     selector: Selector
     codec: Codec
     population: int
-    over_select: float = 1.0  # so many times the clients needed are asked, and the first replies count
+    over_select: float = 1.0  # this many times the clients needed are asked, and the first replies count
 
 
 class Method(ABC):
@@ -71,7 +71,7 @@ class Method(ABC):
     def legs(self, state: State, cohort: Cohort, moment: Moment) -> tuple[Cohort, ...]:
         """The cohort of each leg; may add settings. One leg, unless the method chains its clients.
 
-        `moment` is the one of the first leg; it has what clients report of their devices, if `asks_report`.
+        `moment` is that of the first leg; it contains the clients' device reports, if `asks_report`.
         """
         return (cohort,)
 
@@ -102,7 +102,7 @@ class Method(ABC):
     def fold_block(self, acc: Acc, clients: tuple[int, ...], sent: Tree, reply: Reply) -> Acc:
         """Add the stacked replies of a block of clients; gives the same as folding them one by one.
 
-        Called only if it is overridden, where `fold` is or below.
+        Called only if it is overridden in the class that overrides `fold`, or in a subclass of that.
         """
         for i, client in enumerate(clients):
             acc = self.fold(acc, client, message_for(sent, i), row(reply, i))
@@ -117,8 +117,8 @@ class Method(ABC):
     ) -> tuple[State, Metrics] | None:
         """The state after `legs` more legs with these clients, bit for bit, without exchanging anything.
 
-        An engine that holds all data may ask for it; None means that there is no shortcut. `data` is in the
-        order of folding; the metrics are those of the last leg.
+        Called by an engine that holds all data; None means that there is no shortcut. `data` is in the order
+        of folding; the metrics are those of the last leg.
         """
         return None
 
@@ -153,7 +153,7 @@ class Method(ABC):
 
     @property
     def passes(self) -> float:
-        """How often a client computes gradients on each of its samples in an exchange: its work."""
+        """A client's work in an exchange: how often it computes gradients on each of its samples."""
         return 1.0 if self.batching is None else float(self.batching.epochs)
 
     @property
@@ -200,7 +200,7 @@ def overridden(part: Any, protocol: type, name: str) -> bool:
 
 
 def folds_blocks(method: Method) -> bool:
-    """Whether `fold_block` knows what `fold` does: who overrides `fold` alone may not have thought of it."""
+    """Whether `fold_block` matches `fold`: it may not if a subclass has overridden `fold` alone."""
     classes = type(method).__mro__
     first = {name: next(cls for cls in classes if name in vars(cls)) for name in ("fold", "fold_block")}
     return first["fold_block"] is not Method and issubclass(first["fold_block"], first["fold"])

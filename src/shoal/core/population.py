@@ -1,4 +1,4 @@
-"""Clients by ranges of ids: as cheap for a million of them as for ten."""
+"""Client ids stored as ranges: a million clients cost no more than ten."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Population = Sequence[int]  # ids of the clients that can be reached; often a `r
 
 
 class Spans(Sequence[int]):
-    """Ids in rising order, kept as the ranges that they form; time and memory depend on these alone."""
+    """Ids in ascending order, stored as ranges; time and memory depend on the number of ranges only."""
 
     def __init__(self, firsts: np.ndarray, ends: np.ndarray) -> None:
-        """`firsts` and `ends` (exclusive) [ranges] int64: rising, without overlap, none of them empty."""
+        """`firsts` and `ends` (exclusive) [ranges] int64: ascending, non-overlapping, non-empty ranges."""
         self.firsts, self.ends = firsts, ends
         self._counted = np.cumsum(ends - firsts)  # ids up to the end of each range
 
     @classmethod
     def of(cls, ids: Population) -> Spans:
-        """The ranges of ids in any order."""
+        """Build the ranges from ids in any order."""
         if isinstance(ids, Spans):
             return ids
         if isinstance(ids, range) and ids.step == 1:
@@ -31,13 +31,13 @@ class Spans(Sequence[int]):
         return cls(found[starts], found[np.append(starts[1:], len(found))[: len(starts)] - 1] + 1)
 
     def common(self, other: Spans) -> Spans:
-        """The ids that are in both."""
+        """The intersection of two sets of ids."""
         edges = np.unique(np.concatenate([self.firsts, self.ends, other.firsts, other.ends]))
         both = self._covers(edges[:-1]) & other._covers(edges[:-1])
         return Spans(edges[:-1][both], edges[1:][both])
 
     def _covers(self, ids: np.ndarray) -> np.ndarray:
-        """[ids] bool: which of these are among them."""
+        """[ids] bool: which of the given ids are contained."""
         last = np.searchsorted(self.firsts, ids, side="right") - 1
         covered: np.ndarray = last >= 0
         covered[covered] = ids[covered] < self.ends[last[covered]]

@@ -1,4 +1,4 @@
-"""The protocol of a privacy mechanism: what a client does so that its replies reveal less."""
+"""The protocol of a privacy mechanism: how a client limits what its replies reveal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.core.types import Reply
 class Privacy(ABC):
     """Changes a reply before it leaves the client: after an attack, before compression and encoding."""
 
-    min_samples: int  # clients with fewer samples take no part: a sum over few samples hides little
+    min_samples: int  # clients with fewer samples do not take part: a sum over few samples hides little
 
     @abstractmethod
     def protect(self, reply: Reply, key: Key) -> Reply:

@@ -15,7 +15,7 @@ class Selector(ABC):
     """A rule that samples a cohort. Its state is passed in and returned."""
 
     asks_report: ClassVar[bool] = False  # whether clients report their speed and rates in every round
-    by_samples: ClassVar[bool] = False  # whether more samples make a client likelier, not heavier in the mean
+    by_samples: ClassVar[bool] = False  # whether sample counts weight the selection instead of the mean
 
     def init(self) -> Any:
         """The state before the first round."""
@@ -28,7 +28,7 @@ class Selector(ABC):
 
     @property
     def observes(self) -> bool:
-        """Whether the selector is told of every accepted reply: True if it overrides `observe`."""
+        """Whether the selector sees every accepted reply: True if it overrides `observe`."""
         return type(self).observe is not Selector.observe
 
     def profile(self, data: Data) -> Tree:
@@ -45,16 +45,16 @@ class Selector(ABC):
     ) -> Cohort:
         """The cohort of a round: available clients, each at most once.
 
-        `reports` holds what clients report of their devices in this round, if `asks_report`. A client that is
-        drawn several times trains once; its setting `count` says how often it was drawn.
+        `reports` holds the clients' device reports for this round, if `asks_report`. A client that is drawn
+        several times trains once; its setting `count` says how often it was drawn.
         """
 
     def observe(self, state: Any, client: int, reply: Reply, seconds: float) -> Any:
-        """The state after an accepted reply, which took so many virtual seconds; 0 without [devices]."""
+        """The state after an accepted reply that took `seconds` of virtual time; 0 without [devices]."""
         return state
 
     def sized(self, population: int) -> Selector:
-        """The selector for a population of this size, where it depends on it and no size is given."""
+        """The selector for a population of this size, on which its default cohort size may depend."""
         return self
 
     def check(self, population: int) -> None:  # noqa: B027  # most selectors fit every population

@@ -39,11 +39,11 @@ class Term(ABC):
 
     @property
     def kind(self) -> Hashable:
-        """Equal for terms with which clients can be trained in one call; by default, for this very term."""
+        """Equal for terms whose clients can be trained in one call; by default, unique to this object."""
         return id(self)
 
     def check(self, task: Task) -> None:  # noqa: B027  # most terms suit every task
-        """Raise `SpecError` if the term has no meaning for this task."""
+        """Raise `SpecError` if the term makes no sense for this task."""
 
     @abstractmethod
     def loss(self, step: Step) -> Tensor:

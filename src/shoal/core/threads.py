@@ -1,7 +1,7 @@
-"""Threads, which all parts of a process share.
+"""Threads that all parts of a process share.
 
-Kernels and LAPACK release the interpreter's lock. A thread does all of a client's work, or of a piece of work
-that has nothing to do with the others, so no bit depends on the number of threads.
+Kernels and LAPACK release the GIL. One thread does all the work of a client, or of another independent item,
+so the number of threads does not change a single bit of the results.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-RANGES = 8  # of clients for each thread: more wait shorter for each other, and cost 20 us each
-LEAST = 2_000_000  # samples times parameters in a range: it takes longer than to start it
+RANGES = 8  # of clients per thread: with more, threads wait less for each other, but each costs 20 us
+LEAST = 2_000_000  # samples times parameters in a range: running it then takes longer than starting it
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ def cores() -> int:
 
 @lru_cache(maxsize=4)
 def other_threads(threads: int) -> ThreadPoolExecutor:
-    """The threads but the main one; `threads` is at least 2."""
+    """A pool of all threads except the main one; `threads` is at least 2."""
     return ThreadPoolExecutor(threads - 1, thread_name_prefix="shoal")
 
 
@@ -41,7 +41,7 @@ if hasattr(os, "register_at_fork"):  # a forked process has a copy of the pool, 
 def side_by_side(
     work: Callable[[Item], Result], items: Sequence[Item], threads: int | None = None
 ) -> list[Result]:
-    """`work(item)` for all items, in their order; threads, by default all cores, take one after another."""
+    """`work(item)` for each item, in order; threads, by default one per core, take one item after another."""
     threads = min(threads or cores(), len(items))
     if threads <= 1:
         return [work(item) for item in items]
@@ -58,13 +58,13 @@ def side_by_side(
     others = [other_threads(threads).submit(take) for _ in range(threads - 1)]
     take()
     for other in others:
-        if not other.cancel():  # not begun: nothing is left for it, and it may wait for us
+        if not other.cancel():  # one that has not started has nothing left to do, and may be waiting for us
             other.result()
     return [done[place] for place in range(len(items))]
 
 
 def both(first: Callable[[], Item], second: Callable[[], Result]) -> tuple[Item, Result]:
-    """What two functions return, which run side by side."""
+    """The results of two functions that run in parallel."""
     functions: list[Callable[[], Any]] = [first, second]
     one, two = side_by_side(lambda function: function(), functions)
     return one, two
@@ -73,8 +73,8 @@ def both(first: Callable[[], Item], second: Callable[[], Result]) -> tuple[Item,
 def in_threads(work: np.ndarray, threads: int, some: Callable[[int, int], None], clients: int) -> None:
     """Run all clients in threads, which take one range of clients after another, the longest first.
 
-    `some` runs the clients from the first to the last, exclusive; `work` is each client's, in samples times
-    parameters.
+    `some(first, last)` runs the clients `first` to `last` (exclusive); `work` [clients] is the work of each,
+    in samples times parameters.
     """
     threads = min(threads, clients)
     if threads == 1:

@@ -1,4 +1,4 @@
-"""What a solver returns: the result of one client's training, or of a block of clients."""
+"""The results that a solver returns: for one client's training, or for a block of clients."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Trained:
     The weights may live in the resident model until the next client trains; `update` reads them there.
     """
 
-    held: Weights | None  # None: only the update was asked for
+    held: Weights | None  # None: only the update was requested
     steps: int
     loss: Tensor  # [] the mean over the steps, computed before each step and without terms
     borrowed: bool = False
     change: Weights | None = None  # the result of `update`, if it is already known
-    controls: Controls | None = None  # if they were asked for
+    controls: Controls | None = None  # if they were requested
 
     @property
     def weights(self) -> Weights:
@@ -50,15 +50,15 @@ class Trained:
 
 
 class TrainedBlock(NamedTuple):
-    """The results of training a block of clients. A client's may be read after a `wait` for it."""
+    """The results of training a block of clients. A client's result may be read after a `wait` for it."""
 
-    weights: Sequence[Weights]  # of each client, in storage of its own; none if only updates are wanted
+    weights: Sequence[Weights]  # of each client, in storage of its own; empty if only updates are needed
     change: Weights  # each tensor has a leading client axis
     steps: np.ndarray  # [clients] int64
     losses: Tensor  # [clients] float64
-    sound: np.ndarray  # [clients] bool: whether the solver has found no number too large for the gate
-    wait: Callable[[int | None], None] = lambda _: None  # returns once a client is trained; None: all are
-    controls: Sequence[Control] = ()  # of each client, in storage of its own; none if not asked for
+    sound: np.ndarray  # [clients] bool: whether the solver found no number that is too large for the gate
+    wait: Callable[[int | None], None] = lambda _: None  # waits until a client is trained; None: all clients
+    controls: Sequence[Control] = ()  # of each client, in storage of its own; empty if not requested
     control_changes: Sequence[Control] = ()  # of each client, computed on access
 
     def single(self, position: int) -> Trained:

@@ -1,13 +1,13 @@
 """Methods whose clients train: the method says how training starts, the solver trains.
 
-The work of a client is written for one client, as a generator that yields a `Start` and receives the trained
+A client's work is written for a single client, as a generator that yields a `Start` and receives the trained
 weights:
 
     trained = yield Start(message.model, terms)
     return memory, Reply(ModelUpdate(trained.update(message.model)), data.weight, {})
 
-So an engine can pause many clients at this point and train all of them in one kernel call, without the method
-knowing about it. `ComputeLoss` and `ComputeFisher` ask for numbers in the same way.
+This lets an engine pause many clients at this point and train all of them in one kernel call, without the
+method knowing about it. `ComputeLoss` and `ComputeFisher` request other computations in the same way.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from shoal.core.types import (
 class Start(NamedTuple):
     """How one client's training starts: its initial weights, loss terms and gradient shift.
 
-    A client may also train at another rate, another model than the task's, or on other samples than its own.
+    It may also change the learning rate, and replace the model or the samples that the client trains on.
     """
 
     weights: Weights
     terms: tuple[Term, ...] = ()  # added to the loss
     shift: Mapping[str, Tensor] | None = None  # added to every gradient
     less: Mapping[str, Tensor] | None = None  # subtracted from the shift
-    only_update: bool = False  # whether the trained weights themselves are not wanted
-    pace: float = 1.0  # times the learning rate
-    task: Task | None = None  # the model to train
-    data: Data | None = None  # the samples and mini-batches
-    controls: bool = False  # whether the control variate that follows on `less` is wanted
+    only_update: bool = False  # whether only the update is needed, not the trained weights themselves
+    pace: float = 1.0  # a factor on the learning rate
+    task: Task | None = None  # the model to train; None: the run's
+    data: Data | None = None  # the samples and mini-batches; None: the client's own
+    controls: bool = False  # whether to compute the control variate that replaces `less`
 
     @property
     def whole_shift(self) -> Mapping[str, Tensor] | None:
@@ -95,7 +95,7 @@ class Solver(ABC):
         """The learning rate in a round, counted from 0."""
 
     def reach(self, round: int, steps: int) -> float:
-        """How far so many steps with a constant gradient of 1 go."""
+        """How far `steps` steps with a constant gradient of 1 move a weight."""
         return self.rate(round) * steps
 
     @abstractmethod
@@ -120,7 +120,7 @@ class Solver(ABC):
         return torch.stack(sums).cpu()
 
     def prepare(self, task: Task) -> None:  # noqa: B027
-        """Load what it takes to train this model, or compile it, before a round is timed."""
+        """Load or compile what training this model needs, before a round is timed."""
 
     def fits(self, task: Task, terms: tuple[Term, ...]) -> bool:
         """Whether `train_block` supports this model with these terms."""
@@ -136,28 +136,29 @@ class Solver(ABC):
         threads: int,
         settings: Sequence[Setting] = (),
     ) -> TrainedBlock:
-        """Train several clients at once, with the same bits as `train`; called only if `fits` is True.
+        """Train several clients at once, bit for bit like `train`; called only if `fits` is True.
 
         All clients have the same terms and model. A single start applies to all of them. `keys` holds a key
-        for each client, `context.key.fold("noise")`, for all randomness except the order of its samples.
-        `settings` holds their settings; it is empty if they have none.
+        for each client, `context.key.fold("noise")`, for all its randomness except the order of its samples.
+        `settings` holds the clients' settings; it is empty if they have none.
         """
         raise NotImplementedError
 
 
 Request = Start | ComputeLoss | ComputeFisher
-Answer = Trained | Tensor | Flat  # to each of them
+Answer = Trained | Tensor | Flat  # to each kind of request, in the same order
 Course = Generator[Request, Any, tuple[Memory, Reply]]  # the generator of one client's update
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def for_blocks(client_training: Function) -> Function:
-    """Marks a `client_training` that only hands on what it gets, so that one call does the work of a block.
+    """Mark a `client_training` that only passes values on, so that one call does the work of a block.
 
-    What differs between clients is then a `PerClient`: fields of the message, memories, control variates.
-    Updates, losses, changes of control variates and `data.weight` have a leading client axis. It trains the
-    task's model with the method's terms on its own samples and asks for updates only; and it looks neither at
-    its setting or key nor at anything else of its data.
+    Values that differ between clients are then `PerClient`: fields of the message, memories, control
+    variates. Updates, losses, changes of control variates and `data.weight` have a leading client axis. Such
+    a function trains the task's model with the method's terms on the client's own samples, and asks for
+    updates instead of trained weights. It uses neither its setting nor its key, and of its data only
+    `data.weight`.
     """
     client_training.for_blocks = True  # type: ignore[attr-defined]
     return client_training
@@ -202,7 +203,7 @@ class Training(Method):
     ) -> Course:
         """One client's work: yields how training starts, receives the result, returns memory and reply.
 
-        It may also be that of a block of clients: see `for_blocks`.
+        One call may also do the work of a whole block of clients: see `for_blocks`.
         """
         trained = yield Start(message.model, self.terms, only_update=True)
         payload = ModelUpdate(trained.update(message.model))

@@ -22,7 +22,7 @@ def tree_map(
 ) -> Tree:
     """Apply `function` to the leaves of trees with the same structure. Dicts are matched by key.
 
-    Written here because it runs several times per client, and torch's version takes ten times as long.
+    Implemented here because it runs several times per client, and torch's version takes ten times as long.
     """
     if is_leaf is not None and is_leaf(first):
         return function(first, *others)
@@ -65,7 +65,7 @@ def row(tree: Tree, position: int) -> Tree:
 
 
 def example_row(tree: Tree) -> Tree:
-    """What has the structure, shapes and types of any client's part of such a tree, but not its numbers."""
+    """A tree with the structure, shapes and dtypes of any client's part of such a tree, and any numbers."""
     return _at(tree, 0, lambda field: field.rows[0] if field.like is None else field.like)
 
 
@@ -96,9 +96,9 @@ def stack(rows: Sequence[Tree]) -> Tree:
 
 
 def rows_of(trees: Sequence[Tree]) -> Tree | None:
-    """What `stack` gives, without a copy of what is large: None unless it lies side by side in memory.
+    """The result of `stack` without copying large tensors; None unless these are side by side in memory.
 
-    Rows of one tensor do, which a solver that trains many clients returns.
+    A solver that trains many clients returns such trees: their tensors are rows of one tensor.
     """
     try:
         return _rows_of(trees)
@@ -107,10 +107,10 @@ def rows_of(trees: Sequence[Tree]) -> Tree | None:
 
 
 class _ApartError(Exception):
-    """Trees differ in structure, or do not lie side by side."""
+    """Trees differ in structure, or their tensors are not side by side in memory."""
 
 
-FEW = 64  # numbers that may be copied
+FEW = 64  # elements; tensors up to this size are copied
 
 
 def _rows_of(trees: Sequence[Tree]) -> Tree:
@@ -170,7 +170,7 @@ def tensors(tree: Tree) -> list[Tensor]:
 
 
 def owners(tree: Tree) -> list[Tensor]:
-    """The tensors that hold the numbers: the vector, where all are views of one."""
+    """The tensors that own the numbers: for a `Flat`, only the vector that its tensors are views of."""
     if type(tree) is Flat:
         return [tree.vector]
     if isinstance(tree, tuple):
@@ -179,7 +179,7 @@ def owners(tree: Tree) -> list[Tensor]:
 
 
 def tensor_bytes(tree: Tree) -> int:
-    """How many bytes its tensors take."""
+    """The number of bytes that its tensors take."""
     if type(tree) is Flat:
         tree = tree.vector
     if isinstance(tree, Tensor):
@@ -223,5 +223,5 @@ def all_finite(tree: Tree) -> bool:
 
 
 def _is_finite(leaf: Tensor) -> bool:
-    # a finite sum proves that all values are finite; an infinite one may be an overflow, so look again
+    # a finite sum proves that all values are finite; any other sum may be an overflow, so check every value
     return math.isfinite(float(leaf.sum())) or bool(torch.isfinite(leaf).all())

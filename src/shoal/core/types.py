@@ -13,19 +13,19 @@ from shoal.core.key import Key
 Tree = Any  # nested dicts, tuples, lists and NamedTuples of tensors and scalars
 State = Any  # the server's state, of a method or selector
 Memory = Any  # the memory of one client
-Acc = Any  # the accumulator of a fold: what was aggregated so far
-Setting = Mapping[str, Any]  # what a client is told in addition to its message: {"bits": 8}
+Acc = Any  # the accumulator of a fold: the aggregate so far
+Setting = Mapping[str, Any]  # what a client gets in addition to its message, e.g. {"bits": 8}
 Metrics = Mapping[str, Any]
 Version = tuple[int, int]  # (round, leg) of the exchange that produced a client's memory
 
 
 class Report(NamedTuple):
-    """What a client says of its device at the beginning of a round."""
+    """A client's report on its device at the beginning of a round."""
 
     compute: float  # seconds of its local work, in float32
     down: float  # bytes per second
     up: float
-    latency: float  # seconds, of each message
+    latency: float  # seconds per message
     total: float  # seconds until its reply, if the model travels both ways in float32
 
 
@@ -65,7 +65,7 @@ class PerClient(NamedTuple):
     """A field that differs between clients: one row per member of the cohort, computed on access."""
 
     rows: Sequence[Tree]
-    like: Tree = None  # has the shapes of every row, where it takes time to compute one
+    like: Tree = None  # an example with the shapes of every row, if computing a row takes time
 
     def some(self, positions: Sequence[int]) -> PerClient:
         """The rows at these positions."""
@@ -73,7 +73,7 @@ class PerClient(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What a server function is told in addition to its state: the round, the leg, and its random key.
+    """What a server function gets in addition to its state: the round, the leg and its random key.
 
     `dispatch` and `finish` of a leg get the same moment. Rounds and legs are counted from 0.
     """
@@ -82,11 +82,11 @@ class Moment(NamedTuple):
     leg: int
     last: bool  # whether this is the last leg of the round
     key: Key
-    reports: Mapping[int, Report] = MappingProxyType({})  # `legs` only: of all clients, if they are asked
+    reports: Mapping[int, Report] = MappingProxyType({})  # for `legs` only: of all clients, if asked for
 
 
 class Context(NamedTuple):
-    """What a client is told in addition to its message, with the key for all its random numbers."""
+    """What a client function gets in addition to its message, with the key for all its random numbers."""
 
     round: int
     leg: int

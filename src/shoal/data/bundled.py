@@ -1,4 +1,4 @@
-"""Data sets that are part of installed packages: nothing to download."""
+"""Data sets that come with installed packages and need no download."""
 
 from __future__ import annotations
 

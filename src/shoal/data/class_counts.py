@@ -1,7 +1,7 @@
 """How many samples of each class each client gets: the arithmetic of the partitions.
 
-All of it works on a matrix of counts, [clients, classes]. Which samples of a class a client gets is drawn
-afterwards, so samples can be moved between clients by changing two numbers.
+The functions work on a matrix of counts, [clients, classes]. Which samples of a class a client gets is drawn
+afterwards, so moving samples between clients only changes two numbers.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def even(total: int, parts: int) -> np.ndarray:
 def skewed(per_class: np.ndarray, clients: int, beta: float, rng: Generator) -> np.ndarray:
     """[clients, classes]: each class is divided by a Dirichlet(beta) draw among the clients with room.
 
-    Classes are taken in random order, because later ones find fewer clients with room; so are the clients of
-    each class, because the last one gets what rounding leaves.
+    Classes are processed in random order, because later ones find fewer clients with room. The clients of
+    each class are in random order too, because the last one gets the rounding remainder.
     """
     counts = np.zeros((clients, len(per_class)), np.int64)
     held = np.zeros(clients, np.int64)
@@ -81,9 +81,10 @@ def spread(per_class: np.ndarray, holders: np.ndarray) -> np.ndarray:
 
 
 def few_each(clients: int, total: int, classes: int, rng: Generator) -> np.ndarray:
-    """[clients, total] bool: each client takes the `classes` classes with the fewest holders, ties at random.
+    """[clients, total] bool: each client takes the `classes` classes with the fewest holders.
 
-    Clients choose in random order, because the last ones take classes with one holder more than others.
+    Ties are broken at random. Clients choose in random order, because the last ones take classes with one
+    more holder than others.
     """
     ties = rng.random((clients, total))
     holders = np.zeros((clients, total), bool)

@@ -1,4 +1,4 @@
-"""The data of each client in a simulation: its training samples, and its own test samples."""
+"""The data of each client in a simulation: its training samples and its own test samples."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from shoal.core.data import NO_PLAN, Batching, Block, Data, Dataset, Shards, sch
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 
-TEST_SAMPLES = 100  # of a client, if the test set is large enough
+TEST_SAMPLES = 100  # per client, if the test set is large enough
 
 
 @dataclass(frozen=True)
 class Simulated(ClientData):
-    """A data set that was partitioned among clients.
+    """A data set that is partitioned among clients.
 
-    A client's test samples have the label proportions of its training samples; if the data set comes from
-    real sites, they are the site's own; in a regression they are drawn at random. Test samples of clients may
+    A client's test samples have the label proportions of its training samples. If the data set comes from
+    real sites, they are the site's own; in a regression, they are drawn at random. Clients' test samples may
     overlap.
     """
 
@@ -86,7 +86,7 @@ class Simulated(ClientData):
         return self._tested(generator.choice(total, min(TEST_SAMPLES, total), replace=False))
 
     def root(self, count: int) -> Data:
-        """Training samples that the server holds too; clients keep them."""
+        """Training samples that the server holds as well; they also stay with the clients."""
         total = len(self.dataset.y_train)
         if count > total:
             raise SpecError(f"root must be at most {total}, the number of training samples, got {count}")
@@ -99,9 +99,9 @@ class Simulated(ClientData):
 
 
 def _deal(labels: Tensor, shares: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Rows whose labels have these shares: `TEST_SAMPLES`, or as many as the rarest class allows.
+    """Rows whose labels have these shares: `TEST_SAMPLES` rows, or fewer if a class runs out.
 
-    Classes without any row are left out; the others keep their proportions.
+    Classes without rows are left out; the others keep their proportions.
     """
     y = labels.cpu().numpy()
     supply = np.bincount(y, minlength=len(shares))

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from shoal.core.errors import SpecError
 
-LARGEST_MEMBER = 2**31  # bytes of a file inside an archive; published ones have at most a fifth of it
+LARGEST_MEMBER = 2**31  # bytes of a file inside an archive; the known ones have at most a fifth of that
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Archive:
-    """A published .tar.gz or .zip, and the members of it that Shoal reads."""
+    """A published .tar.gz or .zip, and the members that Shoal reads."""
 
     file: RemoteFile
     members: tuple[Member, ...]
@@ -74,8 +74,8 @@ def fetch_files(files: Sequence[RemoteFile], folder: Path | None = None) -> list
 def fetch_members(archive: Archive, folder: Path | None = None) -> list[Path]:
     """The paths of an archive's members, in order.
 
-    The archive is needed only if members are missing. It stays in the folder, so that other members can be
-    unpacked later without a download.
+    The archive is needed only if members are missing. It is kept in the folder, so that other members can be
+    unpacked later without another download.
     """
     folder = folder or data_folder()
     members = archive.members
@@ -166,7 +166,7 @@ class _Teller:
 
 
 def _download(file: RemoteFile, folder: Path) -> None:
-    """Download one file. Pooch moves it to its place only if its checksum is right."""
+    """Download one file. Pooch moves it into place only if its checksum is right."""
     import pooch
 
     target = folder / file.path
@@ -181,7 +181,7 @@ def _download(file: RemoteFile, folder: Path) -> None:
 
 
 def _reason(error: Exception, file: RemoteFile) -> str:
-    """Why a download failed, in a few words: the messages of the libraries take many lines."""
+    """Why a download failed, in a few words, since the libraries' messages take many lines."""
     import requests
 
     host = urlsplit(file.url).netloc
@@ -198,7 +198,7 @@ def _reason(error: Exception, file: RemoteFile) -> str:
 
 
 def _unpack(packed: Path, members: Sequence[Member], folder: Path) -> None:
-    """Write `members` to their places, each atomically and only with the right checksum."""
+    """Write `members` to their paths, each atomically and only with the right checksum."""
     wanted = {member.name: member for member in members}
     try:
         for name, stream in _streams(packed, set(wanted)):

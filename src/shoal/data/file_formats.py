@@ -1,4 +1,4 @@
-"""Readers of published file formats, which return arrays of bytes."""
+"""Readers for published file formats, which return arrays of bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.core.errors import SpecError
 
 _PIXELS = 3 * 32 * 32
 MOST_AXES = 4  # of an idx file
-LARGEST_IDX = 2**31  # bytes: the largest published one, EMNIST's, has half a billion
+LARGEST_IDX = 2**31  # bytes; the largest known file, EMNIST's, has half a billion
 
 
 def _damaged(path: Path, why: str) -> SpecError:
@@ -32,7 +32,7 @@ def read_idx(path: Path) -> np.ndarray:
                 raise _damaged(path, f"its header says {head[3]} axes, and names {len(axes) // 4}")
             shape = tuple(np.frombuffer(axes, ">u4").tolist())
             size = math.prod(shape)
-            blob = file.read(min(size, LARGEST_IDX) + 1)  # not more, whatever it would grow to
+            blob = file.read(min(size, LARGEST_IDX) + 1)  # bounded, whatever it would decompress to
     except (EOFError, IndexError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(path, str(error)) from None
     if len(blob) != size:

@@ -48,11 +48,11 @@ HEART_FEATURES = (
 def heart_disease() -> Dataset:
     """Heart disease in four hospitals: 920 patients, 22 features; each hospital is a natural client.
 
-    Features are the columns of `HEART_FEATURES`. Missing values are '?', -9, and zeros of cholesterol and
+    Features are the columns of `HEART_FEATURES`. Missing values are '?', -9, and zeros for cholesterol and
     blood pressure. Chest pain, ECG, slope and thal are one-hot encoded, all zeros if missing. The other
-    columns are standardised by mean and standard deviation of the values present in the training rows of all
-    hospitals together; a missing value is 0, the mean. The label is 1 if the file's diagnosis is above 0.
-    Within each hospital and label every fourth row is for testing, the others for training.
+    columns are standardised by the mean and standard deviation of the values present in the training rows of
+    all hospitals together; a missing value becomes 0, the mean. The label is 1 if the file's diagnosis is
+    above 0. Within each hospital and label, every fourth row is for testing, the others are for training.
     """
     tables = [_read(path) for path in fetch_files(FILES["heart_disease"])]
     table = np.concatenate(tables)

@@ -48,7 +48,7 @@ def fashion_mnist() -> Dataset:
 
 
 def emnist(*, split: EmnistSplit = "digits") -> Dataset:
-    """Handwritten digits and letters, grey images of 28 x 28: 280,000 digits, 145,600 letters, or others."""
+    """Handwritten digits and letters: grey images of 28 x 28; 280,000 digits, 145,600 letters, or others."""
     if split not in _EMNIST_CLASSES:
         raise SpecError(f"split must be one of {', '.join(_EMNIST_CLASSES)}, got {split}")
     archive = ARCHIVES["emnist"]
@@ -114,7 +114,7 @@ def _grey(images: np.ndarray) -> Tensor:
 
 
 def _colour(images: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """[n, 3, h, w] bytes -> standardised per channel; in place, because a copy of SVHN takes 0.9 GB."""
+    """[n, 3, h, w] bytes -> standardised per channel; in place, since a copy of SVHN takes 0.9 GB."""
     x = torch.from_numpy(images.astype(np.float32, order="C")).div_(255)
     return x.sub_(torch.tensor(mean).view(3, 1, 1)).div_(torch.tensor(std).view(3, 1, 1))
 

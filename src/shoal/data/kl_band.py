@@ -1,7 +1,7 @@
-"""Clients whose label mix is a given distance from uniform.
+"""A partition in which each client's label mix has a given distance from the uniform one.
 
-The label presets of SITUA-CQ's authors: a mix is drawn from Dirichlet(0.3) until its Kullback-Leibler
-divergence from the uniform one lies in a band.
+These are the label presets of SITUA-CQ's authors: a mix is drawn from Dirichlet(0.3) until its
+Kullback-Leibler divergence from the uniform one lies in a band.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from shoal.data.partition_steps import at_least, class_sizes, labels_of
 from shoal.data.shards import check_client
 
 BETA = 0.3
-DRAWS = 10_000  # of a mix, before the band counts as one that cannot be met
+DRAWS = 10_000  # attempts to draw a mix before the band counts as unreachable
 
 
 @dataclass(frozen=True)
 class KlBand(Partition):
-    """Gives clients samples whose label mix is `low` to `high` away from uniform (KL); they overlap."""
+    """Gives clients label mixes with a KL divergence of `low` to `high` from uniform; samples overlap."""
 
     clients: int = 100
     samples: int = 1000
@@ -52,7 +52,7 @@ class KlBand(Partition):
             raise SpecError(f"kl_band needs samples of all {len(counts)} classes of {dataset.name}")
         labels = labels_of(dataset)
         shards = BandShards(self, tuple(np.flatnonzero(labels == c) for c in range(len(counts))), key)
-        shards.mix(0)  # a band that cannot be met is found out now
+        shards.mix(0)  # fail now if the band is unreachable
         return shards
 
 
@@ -71,7 +71,7 @@ class BandShards(Shards):
         return self._band.samples
 
     def counts(self, clients: Sequence[int]) -> list[int]:
-        """See `Shards`; the same number for all."""
+        """See `Shards`; the same number for all clients."""
         return [self._band.samples] * len(clients)
 
     def mix(self, client: int) -> np.ndarray:
@@ -89,7 +89,7 @@ class BandShards(Shards):
         )
 
     def indices(self, client: int) -> np.ndarray:
-        """See `Shards`. A class with too few samples is gone through again."""
+        """See `Shards`. The samples of a class that is too small are repeated."""
         check_client(client, len(self))
         rng = self._key.fold("rows", client).numpy()
         wanted = rng.multinomial(self._band.samples, self.mix(client))

@@ -1,4 +1,4 @@
-"""Data sets of one's own: a file, or one file a site, read by the classes that a real site would use."""
+"""The user's own data sets: one file, or one per site, read by the classes that a real site would use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def csv(
     test_path: str = "",
     separator: str = "",
 ) -> Dataset:
-    """Your own CSV: one file, or with a glob as `path` one file a site; `label` and `site` name columns."""
+    """Your own CSV: one file, or with a glob as `path` one file per site; `label` and `site` name columns."""
     options = SiteOptions(label, ignore, categories, missing, standardize, regression, test)
     return _Own(path, test_path, site, options, partial(CsvFile, separator=separator)).dataset()
 
@@ -53,7 +53,7 @@ def parquet(
     test: float = 0.2,
     test_path: str = "",
 ) -> Dataset:
-    """Your own Parquet: one file, or with a glob as `path` one file a site; needs `shoal[parquet]`."""
+    """Your own Parquet: one file, or with a glob as `path` one file per site; needs `shoal[parquet]`."""
     options = SiteOptions(label, ignore, categories, missing, standardize, regression, test)
     return _Own(path, test_path, site, options, ParquetFile).dataset()
 
@@ -68,7 +68,7 @@ def npz(
     test: float = 0.2,
     test_path: str = "",
 ) -> Dataset:
-    """Your own arrays: a file of `np.savez` with `x` and `y`, or with a glob as `path` one file a site."""
+    """Your own arrays: an `np.savez` file with `x` and `y`, or with a glob as `path` one file per site."""
     options = SiteOptions(label, standardize=standardize, regression=regression, test=test)
     return _Own(path, test_path, site, options, partial(ArrayFile, label=label, site=site)).dataset()
 
@@ -76,7 +76,7 @@ def npz(
 def images(
     *, path: str, size: int = 0, grey: bool = False, test: float = 0.2, test_path: str = ""
 ) -> Dataset:
-    """Your own images: a folder with one folder a class, or with a glob as `path` one such folder a site."""
+    """Your own images: a folder with one folder per class, or with a glob as `path` one such per site."""
     if size < 0:
         raise SpecError(f"task.size must be at least 0 pixels, got {size}")
     options = SiteOptions(LABEL, standardize=False, test=test)
@@ -88,7 +88,7 @@ OWN: dict[str, Callable[..., Dataset]] = {"csv": csv, "parquet": parquet, "npz":
 
 @dataclass(frozen=True)
 class _Own:
-    """All sites of a data set, in a simulation: each tells its summary, and all encode as they agree."""
+    """All sites of a data set in a simulation: they share their summaries and agree on an encoding."""
 
     path: str
     test_path: str
@@ -115,7 +115,7 @@ class _Own:
 
     @property
     def _features(self) -> SiteOptions:
-        """The column that names the sites is no feature."""
+        """The options, with the column that names the sites excluded from the features."""
         ignore = (*self.options.ignore, *([self.site] if self.site else []))
         return SiteOptions(**{**vars(self.options), "ignore": tuple(dict.fromkeys(ignore))})
 
@@ -130,7 +130,7 @@ class _Own:
             fill(arrays, at, encoders[site].rows(piece, test=forced))
             for flag, home in homes.items():
                 home[before[flag] : at[flag]] = groups.get(site, -1)
-        own_tests = groups and "" not in summaries  # else the test samples are of no site
+        own_tests = groups and "" not in summaries  # otherwise, the test samples belong to no site
         return Dataset(
             Path(self.path).name,
             torch.from_numpy(arrays.x_train),
@@ -157,7 +157,7 @@ class _Own:
             )
 
     def _pieces(self) -> Iterator[tuple[str, SitePiece, bool | None]]:
-        """All samples of all sites: the site, and whether they are for testing (None: by share)."""
+        """All samples as (site, piece, whether they are for testing; None: split by share)."""
         training = _found(self.path, "task.path")
         split = False if self.test_path else None
         for site, path in training.items():
@@ -191,7 +191,7 @@ class _Own:
 
 
 def _found(pattern: str, field: str) -> dict[str, Path]:
-    """The files of a path or glob by site, in the order of their names; one file alone is no site."""
+    """The files of a path or glob by site, in natural order; a single file belongs to no site."""
     path = Path(pattern).expanduser()
     several = glob.has_magic(str(path))
     paths = [Path(name) for name in glob.glob(str(path), recursive=True)] if several else [path]
@@ -210,6 +210,6 @@ def _found(pattern: str, field: str) -> dict[str, Path]:
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """For sorting: site2 before site10."""
+    """A sort key that puts site2 before site10."""
     parts = re.split(r"(\d+)", name)
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]

@@ -14,7 +14,7 @@ from shoal.data.shards import DealtShards
 
 
 def by_counts(labels: np.ndarray, counts: np.ndarray, key: Key) -> Shards:
-    """Give each client so many random samples of each class; `counts` [clients, classes]."""
+    """Give each client `counts` [clients, classes] random samples of each class."""
     owner = owners(labels, counts, key.fold("owners").numpy())
     return DealtShards.by_owner(owner, len(counts), key.fold("order"))
 
@@ -26,20 +26,20 @@ def labels_of(dataset: Dataset) -> np.ndarray:
 
 
 def class_sizes(dataset: Dataset, kind: str) -> np.ndarray:
-    """[classes] int64: the number of training samples of each; `SpecError` for a regression."""
+    """[classes] int64: the number of training samples per class; raises `SpecError` for a regression."""
     if not dataset.classes:
         raise SpecError(f"{kind} needs class labels, but {dataset.name} is a regression; use iid or quantity")
     return np.bincount(labels_of(dataset), minlength=dataset.classes)
 
 
 def at_least(name: str, value: int, least: int) -> None:
-    """Raise `SpecError` if the value is smaller."""
+    """Raise `SpecError` if the value is below `least`."""
     if value < least:
         raise SpecError(f"{name} must be at least {least}, got {value}")
 
 
 def positive(beta: float, effect: str) -> None:
-    """Raise `SpecError` if this is no parameter of a Dirichlet distribution."""
+    """Raise `SpecError` if `beta` is not a valid parameter of a Dirichlet distribution."""
     if not 0 < beta < math.inf:
         raise SpecError(f"beta must be > 0, got {beta:g}; small values such as 0.1 {effect}")
 
@@ -60,7 +60,7 @@ def enough(dataset: Dataset, count: int, clients: int, min_size: int = 1) -> Non
 
 
 def check_shards(name: str, classes: int, clients: int, total: int, where: str) -> None:
-    """Raise `SpecError` if clients with so many classes each cannot share a total of so many."""
+    """Raise `SpecError` if `clients` with `classes` classes each cannot cover `total` classes."""
     if classes > total:
         raise SpecError(f"{name} must be at most the {total} of {where}, got {classes}")
     if clients * classes < total:

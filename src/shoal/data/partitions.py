@@ -26,7 +26,7 @@ from shoal.data.unseen import Unseen
 
 @dataclass(frozen=True)
 class Iid(Partition):
-    """IID: gives every client an equally large random share of the samples."""
+    """IID: gives every client a random share of the samples, of equal size."""
 
     clients: int = 100
 
@@ -43,7 +43,7 @@ class Iid(Partition):
 
 @dataclass(frozen=True)
 class Consecutive(Partition):
-    """Gives every client an equally large share of consecutive rows of the data set."""
+    """Gives every client consecutive rows of the data set, in shares of equal size."""
 
     clients: int = 100
 
@@ -81,7 +81,7 @@ class Dirichlet(Partition):
 
 @dataclass(frozen=True)
 class LabelShards(Partition):
-    """Gives every client exactly `classes` classes, and each class to equally many clients (within one)."""
+    """Gives every client exactly `classes` classes, and each class to equally many clients (up to one)."""
 
     clients: int = 100
     classes: int = 2
@@ -146,7 +146,7 @@ class Quantity(Partition):
 
 @dataclass(frozen=True)
 class Natural(Partition):
-    """Makes each natural group of the data set, such as a hospital, a client."""
+    """Turns each natural group of the data set, such as a hospital, into a client."""
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
         """Give each group its own client."""

@@ -1,4 +1,4 @@
-"""Which samples each client holds: stored lists, or lists that are drawn on access."""
+"""The samples that each client holds: stored lists, or lists drawn on access."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.core.data import Dataset, Shards
 from shoal.core.key import Key
 from shoal.kernels.philox import fold_many, integers
 
-_TOGETHER = 10_000  # clients whose labels are counted in one step: a compromise between speed and memory
+_TOGETHER = 10_000  # clients whose labels are counted at once: a trade-off between speed and memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class DealtShards(Shards):
 
     @classmethod
     def by_owner(cls, owner: np.ndarray, clients: int, key: Key, names: Sequence[str] = ()) -> DealtShards:
-        """From the client of each sample. The rows of a client are in random order, not sorted by class."""
+        """Build it from the client of each sample. A client's rows are in random order, not by class."""
         rows = key.numpy().permutation(len(owner))
         offsets = np.zeros(clients + 1, np.int64)
         np.cumsum(np.bincount(owner, minlength=clients), out=offsets[1:])
@@ -90,7 +90,7 @@ class DrawnShards(Shards):
         return self.samples
 
     def counts(self, clients: Sequence[int]) -> list[int]:
-        """See `Shards`; the same number for all."""
+        """See `Shards`; the same number for all clients."""
         return [self.samples] * len(clients)
 
 
@@ -112,6 +112,6 @@ def label_matrix(dataset: Dataset, shards: Shards, clients: Sequence[int]) -> np
 
 
 def check_client(client: int, clients: int) -> None:
-    """Raise `IndexError` for the id of nobody."""
+    """Raise `IndexError` for an id that no client has."""
     if not 0 <= client < clients:
         raise IndexError(f"there is no client {client}; ids are 0 to {clients - 1}")

@@ -1,4 +1,4 @@
-"""The addresses and checksums of the data sets that have to be downloaded."""
+"""The addresses and checksums of downloadable data sets."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ ARCHIVES: dict[str, Archive] = {
             "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
             "md5:58c8d27c78d21e728a6bc7b3cc06412e",
         ),
-        # NIST publishes no checksums of the members
+        # NIST publishes no checksums for the members
         tuple(
             Member(f"emnist/emnist-{split}-{part}-ubyte.gz", f"gzip/emnist-{split}-{part}-ubyte.gz")
             for split in ("digits", "letters", "balanced", "byclass", "bymerge", "mnist")

@@ -1,4 +1,4 @@
-"""The partition with classes that only newcomers hold."""
+"""A partition with classes that only newcomers hold."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from shoal.data.partition_steps import (
 
 @dataclass(frozen=True)
 class Unseen(Partition):
-    """Gives the last `classes` classes to the last `newcomers` clients only, and the others to the rest."""
+    """Gives the last `classes` classes only to the last `newcomers` clients, and the others to the rest."""
 
     clients: int = 100
     newcomers: int = 50
     classes: int = 5
     beta: float = 0.5
     min_size: int = 1
-    shards: int | None = None  # so many classes to each client, instead of a Dirichlet draw
+    shards: int | None = None  # classes per client, instead of a Dirichlet draw
 
     def __post_init__(self) -> None:
         at_least("clients", self.clients, 2)
@@ -53,7 +53,7 @@ class Unseen(Partition):
                     )
 
     def split(self, dataset: Dataset, key: Key) -> Shards:
-        """Divide the known and the unseen classes apart, by the rule of `Dirichlet` or of `LabelShards`."""
+        """Divide known and unseen classes separately, by the rule of `Dirichlet` or of `LabelShards`."""
         per_class = class_sizes(dataset, "unseen")
         enough(dataset, per_class.sum(), self.clients)
         known, veterans = len(per_class) - self.classes, self.clients - self.newcomers

@@ -1,4 +1,4 @@
-"""Checks that the kinds of devices share."""
+"""Checks shared by the kinds of devices."""
 
 from __future__ import annotations
 

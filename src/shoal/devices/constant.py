@@ -1,4 +1,4 @@
-"""The same device for everybody."""
+"""The same device for all clients."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class ConstantDevices(Devices):
     speed: float = 100.0  # samples per second
     down: float = 1e6  # bytes per second
     up: float = 1e6
-    latency: float = 0.0  # seconds, of each message
+    latency: float = 0.0  # seconds per message
     availability: float = 1.0
-    redraw: bool = False  # without effect
+    redraw: bool = False  # has no effect
 
     def __post_init__(self) -> None:
         check_rates(self.speed, self.down, self.up, self.latency)

@@ -1,4 +1,4 @@
-"""Devices whose speeds and rates spread over orders of magnitude."""
+"""Devices whose speeds and rates range over orders of magnitude."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from shoal.devices.draws import normals
 class LognormalDevices(Devices):
     """Draws each speed and rate from a log-normal distribution around its median."""
 
-    speed: float = 100.0  # samples per second, in the median
+    speed: float = 100.0  # median samples per second
     down: float = 1e6  # bytes per second
     up: float = 1e6
     sigma: float = 1.0  # standard deviation of the logarithms
-    latency: float = 0.0  # seconds, of each message
+    latency: float = 0.0  # seconds per message
     availability: float = 1.0
     redraw: bool = False
 

@@ -5,10 +5,10 @@ Seo, Lee, Ko, Pack: SITUA-CQ, IEEE Internet of Things Journal 2023; the environm
     seconds of a local epoch ~ N(4 (tier + 1), 0.5)
     rate = 5 log2(1 + SNR) / 8 MB/s,  SNR ~ N(10^(4 - tier), 2 10^(3 - tier)), drawn again until it is >= 1
 
-Tiers of computing and of links are dealt independently, each to a quarter of the clients.
+Tiers of computing and of links are assigned independently, each to a quarter of the clients.
 
-Departures: an epoch takes that long for a client of average size, and more for a larger one. The authors'
-model has 20 MB; rates are scaled so that the model of the task takes as long as theirs.
+Departures: an epoch takes that long for a client of average size, and longer for a larger one. The authors'
+model has 20 MB; rates are scaled so that the task's model takes as long as theirs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from shoal.devices.checks import check_share
 from shoal.devices.draws import normals
 
 TIERS = 4
-MODEL_MB = 20.0  # of the authors
-LEAST_SECONDS = 0.1  # of an epoch: a normal distribution has no bound
+MODEL_MB = 20.0  # size of the authors' model
+LEAST_SECONDS = 0.1  # minimum for an epoch, since a normal distribution is unbounded
 
 
 @dataclass(frozen=True)
 class TierDevices(Devices):
-    """Deals four tiers of computing speed and of link rates, as SITUA-CQ's authors do."""
+    """Assigns four tiers of computing speed and of link rates, as SITUA-CQ's authors do."""
 
     redraw: bool = True
     availability: float = 1.0
@@ -51,12 +51,12 @@ class TierDevices(Devices):
 
 @lru_cache(maxsize=16)
 def _dealt(key: Key, clients: int) -> np.ndarray:
-    """[clients] float64: the tier of each, equally many of each tier."""
+    """[clients] float64: the tier of each client; all tiers are equally frequent."""
     return np.asarray(key.numpy().permutation(clients) % TIERS, np.float64)
 
 
 def _rate(key: Key, clients: np.ndarray, tiers: np.ndarray, way: str) -> np.ndarray:
-    """MB per second."""
+    """The rates of these clients, in MB per second."""
     ratio = np.zeros(len(clients))
     attempt = 0
     while (weak := ratio < 1).any():

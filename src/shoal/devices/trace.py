@@ -1,4 +1,4 @@
-"""Devices from a file: what was measured of real ones."""
+"""Devices from a file with measurements of real ones."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from shoal.devices.checks import check_share
 
 COLUMNS = ("speed", "down", "up", "latency")
 
-Rows = dict[int, list[tuple[int, tuple[float, ...]]]]  # of each client: (round, values that count from it on)
+Rows = dict[int, list[tuple[int, tuple[float, ...]]]]  # by client: (round, values valid from this round on)
 
 
 @dataclass(frozen=True)
 class TraceDevices(Devices):
-    """Reads devices from a CSV file: client, speed, down, up, and if given latency and round.
+    """Reads devices from a CSV file: client, speed, down, up, and optionally latency and round.
 
-    With rounds, a row counts from its round on. A rate of 0 means that nothing gets through.
+    With rounds, a row is valid from its round on. A rate of 0 means that nothing gets through.
     """
 
     path: str
     availability: float = 1.0
-    redraw: bool = False  # without effect
+    redraw: bool = False  # has no effect
 
     def __post_init__(self) -> None:
         check_share(self.availability)

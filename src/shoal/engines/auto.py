@@ -1,8 +1,8 @@
-"""The fastest way to visit clients, found by trying.
+"""Finds the fastest way to run clients by measuring.
 
-All ways give the same bits, so nothing but time depends on the choice. The rounds of a run are the trial:
-each way has its turns, and the one that took the least time for a sample stays. A way whose exchanges are
-over before worker processes could be woken stays without a trial.
+All ways give the same bits, so the choice affects only the time. The first rounds of a run are the trial:
+each way gets its turns, and the one that takes the least time per sample is kept. If exchanges take less time
+than waking worker processes would, the first way is kept without a trial.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from shoal.core.engine import TRAINING, Delivery, Work
 from shoal.core.key import Key
 from shoal.core.types import Cohort, Tree
 
-TURNS = 3  # that count, of each way; the least time is compared
+TURNS = 3  # that are measured, for each way; the shortest times are compared
 SETTLED = 16  # exchanges after which a way that was preferred to the first one is compared with it again
-SHORT = 0.02  # seconds: for shorter exchanges nothing else is tried
-CLEARLY = 0.9  # of the first way's time: another one has to be as fast, or the first stays
-LONG = 0.5  # seconds of an exchange of which one turn is enough, after the one that warms up
-PATIENT = 5  # such turns that another way has to be fast enough: new processes copy memory in the first ones
+SHORT = 0.02  # seconds: if exchanges are shorter, no other way is tried
+CLEARLY = 0.9  # another way must take less than this fraction of the first way's time to replace it
+LONG = 0.5  # seconds: for longer exchanges, one turn after the warm-up is enough
+PATIENT = 5  # such turns in which another way may prove fast enough: new processes copy memory at first
 
-_Time = tuple[float, float]  # of an exchange: seconds, and seconds a sample
+_Time = tuple[float, float]  # of an exchange: seconds, and seconds per sample
 _Trial = Generator[int, _Time, int]
 
 
 class Auto:
-    """Visits clients in the way that turns out to be the fastest."""
+    """Runs clients in the way that turns out to be the fastest."""
 
     def __init__(self, ways: Sequence[Way], samples: Callable[[Sequence[int]], Sequence[int]]) -> None:
         self._ways, self._samples = list(ways), samples
         self._trial = self._compared()
-        self._now = next(self._trial)  # whose turn it is
+        self._now = next(self._trial)  # the way whose turn it is
 
     @property
     def way(self) -> Way:
-        """The one in use."""
+        """The way in use."""
         return self._ways[self._now]
 
     @property
@@ -60,17 +60,17 @@ class Auto:
             way.close()
 
     def _took(self, seconds: float, samples: int) -> None:
-        """Take in how long an exchange was, and decide whose turn is next."""
+        """Record how long an exchange took, and decide which way is next."""
         try:
             self._now = self._trial.send((seconds, seconds / max(samples, 1)))
         except StopIteration as end:
             self._keep(end.value)
 
     def _compared(self) -> _Trial:
-        """Yields whose turn is next, and receives how long it took; returns the way that stays.
+        """Yields the way whose turn is next and receives how long it took; returns the way that is kept.
 
-        The first way has all its turns before another one starts: after worker processes are forked, every
-        page that it writes is copied first.
+        The first way has all its turns before another one starts: once worker processes are forked, every
+        memory page that it writes to has to be copied first.
         """
         first, longest = yield from self._turns(0)
         if first is None:
@@ -82,7 +82,7 @@ class Auto:
                 continue
             if longest > LONG:
                 return other
-            for _ in range(SETTLED):  # what grows at first, such as clients' memories, slows the first way
+            for _ in range(SETTLED):  # what grows at first, such as clients' memories, slowed the first way
                 yield other
             again, _ = yield from self._turns(0)
             later, _ = yield from self._turns(other)
@@ -91,11 +91,11 @@ class Auto:
         return 0
 
     def _turns(self, way: int, enough: float = math.inf) -> Generator[int, _Time, tuple[float | None, float]]:
-        """The least seconds a sample, None if too short for a trial; and those of the longest exchange.
+        """The least seconds per sample, None if exchanges are too short; and the seconds of the longest one.
 
-        Long exchanges end as soon as one is fast enough.
+        If exchanges are long, the turns end as soon as one is fast enough.
         """
-        yield way  # it only warms up, and may have compiled or loaded something
+        yield way  # only a warm-up, which may compile or load something
         times: list[float] = []
         longest = 0.0
         while len(times) < PATIENT:

@@ -1,9 +1,9 @@
 """Blocks of clients that are trained in one kernel call.
 
-Every client does its own work, with its own key and setting; only where training starts do the clients of a
-block wait for each other, and each goes on as soon as it is trained, while threads train the others. The bits
-of a kernel do not depend on the other clients of the block, so a block gives the same bits as one client
-after another. Clients that the kernels cannot train are trained one by one.
+Every client does its own work, with its own key and setting. The clients of a block wait for each other only
+where training starts, and each continues as soon as it is trained, while threads train the others. What a
+kernel computes for a client does not depend on the other clients of the block, so a block gives the same bits
+as one client after another. Clients that the kernels cannot train are trained one by one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Blocks:
         self._side, self._store, self._threads = side, store, threads
         self._serial = Serial(side, store)
         self._fits = trains_in_blocks(side)
-        # one call does the work of all clients, none of which needs individual treatment
+        # one call does the work of all clients, if none of them needs individual treatment
         self._as_one = (
             serves_blocks(side.method.client_method)
             and not overridden(side.method.client_method, Method, "upload")
@@ -61,8 +61,8 @@ class Blocks:
         self._own_replies = self._as_one and overridden(
             side.method.client_method, Training, "client_training"
         )
-        self._length = 0  # of a usual reply's packet, which depends only on the model; 0: not known yet
-        # replies are stacked where nothing stands between them and a method that folds them together
+        self._length = 0  # of a standard reply's packet, which depends only on the model; 0: not known yet
+        # replies are stacked if the method folds whole blocks and replies need no decoding before that
         self._stacks = (
             folds_blocks(side.method)
             and not overridden(side.method, Method, "received")
@@ -89,7 +89,7 @@ class Blocks:
                 yield from self._trained_together(work, members, outgoing, key)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to release."""
 
     # ---- one course for all clients
 
@@ -110,7 +110,7 @@ class Blocks:
             for client, memory in zip(cohort.ids, ended.memories, strict=True):
                 self._store.write(client, work.accepted.get(client), work.version, memory)
         if self._own_replies or not self._length:
-            self._length = Packet(example_row(ended.reply)).nbytes  # all of a block have one structure
+            self._length = Packet(example_row(ended.reply)).nbytes  # replies of a block have one structure
         down, up = sum(length for _, _, length in outgoing), len(outgoing) * self._length
         return Delivery(
             cohort.ids, work.version, message, ended.reply, "", down, up, stacked=True, checked=ended.checked
@@ -126,8 +126,8 @@ class Blocks:
     ) -> Iterator[Delivery]:
         """The replies of the block: clients wait for each other where training starts.
 
-        Replies that lie side by side are delivered together. Others are delivered one by one, as soon as they
-        are there, while others are still in training.
+        Replies that are side by side in memory are delivered together. Others are delivered one by one, as
+        soon as they are ready, while the remaining clients are still being trained.
         """
         found: list[Waiting | Visit] = []
         held, clients_key = self._scheduled(cohort.ids, key), key.fold("client")
@@ -155,13 +155,13 @@ class Blocks:
     def _side_by_side(
         self, work: Work, cohort: Cohort, outgoing: Outgoing, visits: Sequence[Visit]
     ) -> Delivery | None:
-        """The stacked replies of all clients; None if one has none, or they do not lie side by side."""
+        """The stacked replies of all clients; None if one is missing, or not side by side in memory."""
         replies = [visit.answer.content for visit in visits if visit.answer is not None]
         if len(replies) < len(visits):
             return None
         reply = rows_of(replies)
         if reply is None:
-            self._stacks = False  # nor will they in the next round
+            self._stacks = False  # they will not be in the next round either
             return None
         if self._side.remembers:
             for client, visit in zip(cohort.ids, visits, strict=True):
@@ -180,10 +180,10 @@ class Blocks:
         )
 
     def _resumed(self, found: list[Waiting | Visit], round: int, key: Key, together: bool) -> Iterator[None]:
-        """Give waiting clients what they ask for, until none waits any more; pauses after each of them.
+        """Answer the requests of waiting clients until none is left; pauses after each client.
 
-        Clients that are delivered together go on when all are trained: between two trainings, their code
-        would find nothing in the cache.
+        Clients that are delivered together continue when all are trained: between two trainings, their code
+        would find a cold cache.
         """
         yield
         while paused := [(i, one) for i, one in enumerate(found) if isinstance(one, Waiting)]:
@@ -193,16 +193,16 @@ class Blocks:
                 yield
 
     def _scheduled(self, clients: Sequence[int], key: Key) -> Sequence[Data | None]:
-        """The samples of all clients in one call, or nothing: an error must be traced to its client."""
+        """The samples of all clients from one call; all None if an error must be traced to its client."""
         if not self._side.forgiving:
-            with suppress(Exception):  # the client whose samples it is meets it again
+            with suppress(Exception):  # the client with the faulty samples will raise it again
                 return self._side.scheduled(clients, key)
         return [None] * len(clients)
 
     def _answers(
         self, waiting: Sequence[Waiting], round: int, key: Key, together: bool
     ) -> Iterator[SolverAnswer]:
-        """Train waiting clients, or compute what they ask for: equal requests in one call."""
+        """Train waiting clients, or compute what they request: consecutive alike requests in one call."""
         method, task = self._side.method.client_method, self._side.task
         assert isinstance(method, Training)
         for _, equal in groupby(waiting, lambda one: _kind(one.asked)):
@@ -226,7 +226,7 @@ class Blocks:
 
 
 def _kind(asked: Request) -> Hashable:
-    """Equal for what can be answered in one call."""
+    """Equal for requests that can be answered in one call."""
     if not isinstance(asked, Start):
         return type(asked).__name__
     return tuple(term.kind for term in asked.terms), id(asked.task), asked.controls

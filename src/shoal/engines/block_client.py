@@ -1,4 +1,4 @@
-"""One client of a block: its work up to where training starts, and from there on."""
+"""One client of a block: its work up to the start of training, and from there on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.core.types import Context, Reply, Tree
 
 
 class Waiting(NamedTuple):
-    """A client that has reached the start of its training, or asks for what is computed from its samples."""
+    """A client that is paused at the start of its training, or at a request to compute on its samples."""
 
     client: BlockClient
     data: Data
@@ -27,10 +27,10 @@ class Waiting(NamedTuple):
 
 
 class SolverAnswer(NamedTuple):
-    """What a waiting client gets."""
+    """The answer to a waiting client's request."""
 
     value: Answer
-    sound: bool = False  # whether the solver has checked the change of its weights
+    sound: bool = False  # whether the solver has checked the numbers of the update
 
 
 class BlockClient(NamedTuple):
@@ -58,9 +58,9 @@ class BlockClient(NamedTuple):
         return self.side.guarded(self.verb, self.id, self.memory, self.context, work)
 
     def resume(self, waiting: Waiting, answer: SolverAnswer) -> Waiting | Visit:
-        """Continue the client with what it has asked for.
+        """Continue the client with the answer to its request.
 
-        What the solver has checked need not be looked at again, unless the method writes to it.
+        Numbers that the solver has checked are not checked again, unless the method writes to them.
         """
         value = answer.value
         checked: list[Tensor] = []
@@ -98,12 +98,12 @@ class BlockClient(NamedTuple):
 
 
 def times_written(checked: Sequence[Tensor]) -> int:
-    """How often torch has written to the tensors."""
+    """How often torch has written to the tensors in place."""
     return sum(leaf._version for leaf in checked)
 
 
 def _within(tree: Tree, checked: Sequence[Tensor]) -> bool:
-    """Whether all numbers of a tree are some of those in the tensors: layers of a model, or all of it."""
+    """Whether a tree lies entirely within the checked tensors: some layers of a model, or all of it."""
     return all(
         leaf.is_contiguous() and any(leaf.dtype is whole.dtype and _covers(whole, leaf) for whole in checked)
         for leaf in owners(tree)

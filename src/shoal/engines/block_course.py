@@ -16,15 +16,15 @@ from shoal.engines.block_client import times_written, with_own_storage
 
 
 class CourseEnd(NamedTuple):
-    """What has become of a block."""
+    """The result of running a block."""
 
-    memories: Sequence[Memory]  # the new one of each client, or the common one of clients without memories
+    memories: Sequence[Memory]  # each client's new memory, or the shared one of clients without memories
     reply: Reply  # all replies, stacked
     checked: tuple[Tree, ...]  # fields of the payload whose numbers the solver has checked
 
 
 class _OfOne:
-    """What each client has of its own, so that a course which serves all of them cannot ask for it."""
+    """Stands for a value that differs between clients, which a course that serves all of them cannot use."""
 
     def __init__(self, what: str, **known: Any) -> None:
         self._what = what
@@ -44,7 +44,7 @@ class BlockCourse(NamedTuple):
     threads: int
 
     def run(self, message: Tree, memories: Sequence[Memory]) -> CourseEnd:
-        """From the clients' memories, or their common one, and the message to all of them."""
+        """Run it with the message to all clients, and with each client's memory or the one they all share."""
         method = self.side.method.client_method
         assert isinstance(method, Training)
         held: Tree = PerClient([one.method for one in memories])
@@ -64,7 +64,7 @@ class BlockCourse(NamedTuple):
                 asked = course.send(answer)
         except StopIteration as end:
             kept, reply = end.value
-        if times_written(owners(tuple(checked))) != written:  # by the method, so they must be looked at again
+        if times_written(owners(tuple(checked))) != written:  # by the method, so they must be checked again
             checked = []
         fields = reply.payload if isinstance(reply.payload, tuple) else ()
         known = tuple(field for field in fields if any(field is one for one in checked))
@@ -78,7 +78,7 @@ class BlockCourse(NamedTuple):
         return CourseEnd(new, reply, known)
 
     def _answer(self, method: Training, asked: Request, checked: list[Tree]) -> Any:
-        """What the solver returns for all clients; notes what it has checked."""
+        """What the solver returns for all clients; adds the trees that it has checked to `checked`."""
         task, clients = self.side.task, range(len(self.cohort.ids))
         if isinstance(asked, ComputeLoss):
             models = [message_for(asked, i).weights for i in clients]
@@ -100,6 +100,6 @@ class BlockCourse(NamedTuple):
         return trained
 
     def _usual(self, method: Training, asked: Start) -> bool:
-        """Whether the block is all that such a training needs."""
+        """Whether it trains the task's model on the clients' samples, with terms that the kernels know."""
         own = asked.task is None and asked.data is None and asked.only_update
         return own and method.local.fits(self.side.task, message_for(asked, 0).terms)

@@ -15,7 +15,7 @@ from shoal.core.serialization import from_buffer, to_bytes
 from shoal.core.tree import tensor_bytes
 from shoal.core.types import Version
 
-BUDGET = 2**30  # bytes of memories kept in RAM; the others are on disk, and mapped when they are read
+BUDGET = 2**30  # bytes of memories kept in RAM; the others are on disk and memory-mapped when read
 
 Entry = tuple[int, Version]  # client and version
 
@@ -23,16 +23,16 @@ Entry = tuple[int, Version]  # client and version
 class MemoryStore:
     """For each client, its last accepted memory and the one whose reply is not accepted yet.
 
-    Every exchange says which version was accepted last. A version that was accepted replaces the one before
-    it; one from an exchange whose reply was rejected or lost is deleted in the client's next exchange, so
-    that such an exchange has no effect. Clients without a memory take no space; memories that were not used
-    for long are moved to disk.
+    Every exchange says which version was accepted last. An accepted version replaces the one before it; a
+    version from an exchange whose reply was rejected or lost is deleted in the client's next exchange, so
+    that such an exchange has no effect. Clients without a memory take no space; memories that have not been
+    used for long are moved to disk.
     """
 
     def __init__(self, budget: int = BUDGET) -> None:
         self._budget, self._used = budget, 0
         self._versions: dict[int, set[Version]] = {}
-        self._pending: dict[int, Version] = {}  # of clients that have two
+        self._pending: dict[int, Version] = {}  # of clients that have two versions
         self._in_ram: OrderedDict[Entry, tuple[Memory, int]] = OrderedDict()  # oldest first, with their sizes
         self._on_disk: dict[Entry, Path] = {}
         self._folder: Path | None = None
@@ -60,7 +60,7 @@ class MemoryStore:
         self._keep((client, pending), memory)
 
     def forget_replaced(self, accepted: Mapping[int, Version]) -> None:
-        """Delete what accepted versions have replaced."""
+        """Delete the versions that accepted ones have replaced."""
         replaced = [client for client, pending in self._pending.items() if accepted.get(client) == pending]
         for client in replaced:
             kept = self._pending.pop(client)

@@ -1,6 +1,6 @@
-"""A whole federation on this machine: a server and the clients of a spec, as they would run between machines.
+"""A whole federation on this machine: server and clients of a spec, as they would run on separate machines.
 
-The commands `shoal keys`, `shoal server` and `shoal client` do everything; this module starts and ends them.
+The commands `shoal keys`, `shoal server` and `shoal client` do the work; this module starts and stops them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 from shoal.core.errors import SpecError, StageError
 from shoal.engines.os_settings import die_with_parent
 
-MOST = 32  # sites on one machine: each is four processes
+MOST = 32  # sites on one machine: each takes four processes
 
 
 def run_here(spec: Path, out: Path, clients: int, seen: Callable[[], None]) -> None:
-    """Run the spec in this file on a federation with so many sites; `seen` is called now and then."""
+    """Run a spec file on a federation of `clients` sites; `seen` is called at short intervals."""
     if importlib.util.find_spec("flwr") is None:
         raise SpecError('engine flower needs Flower; install it with: pip install "shoal[flower]"')
     if clients > MOST:
@@ -61,7 +61,7 @@ SPEC_ERROR = 2  # the exit code of the command line
 
 
 def _shoal(log: Path, *arguments: object) -> subprocess.Popen[bytes]:
-    """Start a command of Shoal; it ends with this process."""
+    """Start a Shoal command; it is killed when this process ends."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as file:
         return subprocess.Popen(
@@ -74,7 +74,7 @@ def _shoal(log: Path, *arguments: object) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command; it ends its own processes."""
+    """Stop a command, which stops its own processes."""
     for number, patience in ((signal.SIGINT, 15.0), (signal.SIGKILL, None)):
         if process.poll() is not None:
             return
@@ -84,7 +84,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses."""
+    """A port on this machine that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -92,14 +92,14 @@ def free_port() -> int:
 
 
 def _tail(log: Path) -> str:
-    """The last lines of a log, without those of the screen."""
+    """The last error message in a log, or its last three lines if there is none."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     errors = [i for i, line in enumerate(lines) if line.startswith("shoal: ")]
     return "\n".join(lines[errors[-1] :] if errors else lines[-3:])
 
 
 def new_lines(path: Path) -> Iterator[Sequence[str]]:
-    """What has been added to a file since the last call, in whole lines; empty while there is no file."""
+    """Yields the complete lines added to a file since the last time; none while the file does not exist."""
     read = 0
     while True:
         data = path.read_bytes()[read:] if path.exists() else b""

@@ -35,7 +35,7 @@ class Elsewhere(NamedTuple):
     """A way to run clients on other machines."""
 
     start: Callable[[ClientSide, MemoryStore], Way]
-    keeps_memories: bool = False  # whether the clients' memories stay there
+    keeps_memories: bool = False  # whether the clients' memories stay on those machines
 
 
 class LocalEngine(Engine):
@@ -47,9 +47,9 @@ class LocalEngine(Engine):
         shards: Shards,
         mode: Mode = "serial",
         workers: int = 1,
-        timetable: Timetable | None = None,  # the clients that are there in each round; None: all
+        timetable: Timetable | None = None,  # the clients that are present in each round; None: all
         fleet: Fleet | None = None,  # the devices, if they are simulated
-        elsewhere: Elsewhere | None = None,  # runs the clients not here but on a cluster
+        elsewhere: Elsewhere | None = None,  # runs the clients on a cluster instead of here
         timeout: float = math.inf,  # seconds for one client, in a worker process
     ) -> None:
         self._fleet = fleet
@@ -62,7 +62,7 @@ class LocalEngine(Engine):
             ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
             solver = solver_of(side.method)
             if solver is not None:
-                solver.prepare(side.task)  # before processes are forked, and before "auto" looks at the clock
+                solver.prepare(side.task)  # before processes are forked, and before "auto" measures time
         self._here = elsewhere is None
         self._keeps_memories = elsewhere is None or not elsewhere.keeps_memories
         self._auto = Auto(ways, shards.counts)
@@ -91,7 +91,7 @@ class LocalEngine(Engine):
 
     @property
     def settled(self) -> bool:
-        """Whether the mode will not change any more."""
+        """Whether the mode is final."""
         return self._auto.settled
 
     def clients(self, round: int) -> Population:
@@ -108,7 +108,7 @@ class LocalEngine(Engine):
             return {}
         table = self._fleet.table(clients, round)
         work = np.array(self._shards.counts(clients)) * self._side.method.passes
-        with np.errstate(divide="ignore"):  # a rate of 0 takes for ever
+        with np.errstate(divide="ignore"):  # a rate of 0 takes forever
             links = self._fleet.crowd.model_bytes * (1 / table.down + 1 / table.up)
             compute = work / table.speed
         total = compute + links + 2 * table.latency
@@ -132,7 +132,7 @@ class LocalEngine(Engine):
     def _timed(
         self, fleet: Fleet, work: Work, cohort: Cohort, deliveries: Iterator[Delivery]
     ) -> Iterator[Delivery]:
-        """With the virtual time that each client would have needed."""
+        """The deliveries with the virtual time that each client would have needed."""
         formats = dict(zip(cohort.ids, cohort.settings.get("format", ()), strict=False))
         solver = solver_of(self._side.method)
         usual = "float32" if solver is None else solver.format
@@ -155,7 +155,7 @@ class LocalEngine(Engine):
             yield delivery._replace(spent=tuple(spent))
 
     def walk(self, walk: Walk) -> None:
-        """See `Engine`. If all legs are the same, the method may know the result of the rest."""
+        """See `Engine`. If all legs are the same, the method may know a shortcut for the remaining ones."""
         for leg in range(len(walk.legs)):
             end = self._shortcut(walk) if leg == EXCHANGED and walk.complete else None
             if end is not None:
@@ -166,8 +166,8 @@ class LocalEngine(Engine):
     def _shortcut(self, walk: Walk) -> tuple[State, Metrics] | None:
         """The state after the remaining legs, if the method can compute it without exchanging anything.
 
-        Not possible with an attack, privacy, a lossy codec, client memories, or a selector that observes;
-        and not if clients run elsewhere.
+        Not possible with an attack, privacy, a lossy codec, client memories, or a selector that observes
+        replies; nor if clients run elsewhere.
         """
         side, cohort = self._side, walk.legs[0]
         changed = side.attack is not None or side.privacy is not None or not side.codec.transparent

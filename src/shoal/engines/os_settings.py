@@ -1,4 +1,4 @@
-"""Settings of Shoal's processes that only the operating system can make."""
+"""Process settings that have to be made through the operating system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def die_with_parent() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Keep freed memory for the next training step instead of returning it to the kernel."""
+    """Keep freed memory for the next training step instead of returning it to the operating system."""
     if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
         trim_threshold, top_pad, mmap_threshold = -1, -2, -3
         library = ctypes.CDLL(None)

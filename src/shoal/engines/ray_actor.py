@@ -31,10 +31,10 @@ class ActorJob(NamedTuple):
 
 
 class ActorResult(NamedTuple):
-    """What these clients replied."""
+    """The replies of these clients."""
 
     deliveries: list[Delivery]  # without the messages, which the sender knows
-    memories: dict[int, Memory]  # the new ones
+    memories: dict[int, Memory]  # the clients' new memories
 
 
 class ClientActor:
@@ -42,7 +42,7 @@ class ClientActor:
 
     def __init__(self, side: Packed) -> None:
         torch.set_num_threads(1)
-        threadpool_limits(1, "blas")  # as in the process that this one works for
+        threadpool_limits(1, "blas")  # as in the driver process
         keep_freed_memory()
         self._side: ClientSide = unpack(side, copied=False)
         self._store = MemoryStore()
@@ -50,7 +50,7 @@ class ClientActor:
         self._way = Blocks(self._side, self._store, 1) if in_blocks else Serial(self._side, self._store)
 
     def ready(self) -> bool:
-        """Whether it can run clients: answered as soon as it can."""
+        """True, as soon as it can run clients."""
         return True
 
     def exchange(self, job: Packed, message: Packed) -> tuple[Packed | None, str, bool]:

@@ -1,8 +1,8 @@
 """Clients on a Ray cluster: actors that live as long as the run.
 
 Every actor has the clients' data, mapped from the node's shared memory, and keeps the memories of the clients
-that it ran. A message travels once to each node. New memories come back with the replies and are kept here
-too, so that the clients of a lost node go on elsewhere, to the same bits.
+that it ran. A message is sent once to each node. New memories are returned with the replies and are kept here
+too, so that the clients of a lost node continue elsewhere, with the same bits.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from shoal.engines.ray_actor import ActorJob, ActorResult, ClientActor
 from shoal.engines.tensor_pickle import pack, unpack
 
 AHEAD = 2  # calls that an actor has at a time: one runs, one waits
-MOST = 64  # clients of a call
+MOST = 64  # clients per call
 PATIENCE = 200  # seconds to wait for an actor
-LOSSES = 3  # actors that may die with the same clients before the run ends
+LOSSES = 3  # the run ends when this many actors have died with the same clients
 
 
 class Call(NamedTuple):
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
     positions: tuple[int, ...]
     actor: int
-    result: Any  # of the call, an object reference
+    result: Any  # of the call, as an object reference
 
 
 class RayActors:
@@ -57,14 +57,14 @@ class RayActors:
     # ---- actors
 
     def _order_actor(self) -> None:
-        """Ask for another actor; it is used when it is there."""
+        """Request another actor; it is used once it is ready."""
         kind = self._ray.remote(num_cpus=1, scheduling_strategy="SPREAD", max_restarts=0)(ClientActor)
         actor = kind.remote(self._side)
         self._coming[self._numbers] = (actor, actor.ready.remote())
         self._numbers += 1
 
     def _welcome(self, wanted: int, patience: float) -> None:
-        """Use the actors that are ready; if fewer than wanted are, wait for others."""
+        """Use the actors that are ready; if they are fewer than `wanted`, wait for more."""
         while self._coming:
             refs = {ready: number for number, (_, ready) in self._coming.items()}
             lacking = max(1, min(wanted - len(self.actors), len(refs)))
@@ -93,7 +93,7 @@ class RayActors:
             self.actors[number], self._held[number] = actor, {}
 
     def lose(self, number: int) -> None:
-        """Do without an actor that died, and ask for another."""
+        """Give up an actor that died, and request another."""
         if number in self.actors:
             self._ray.kill(self.actors.pop(number))
             del self._held[number]
@@ -101,7 +101,7 @@ class RayActors:
         self._welcome(1, PATIENCE)
 
     def close(self) -> None:
-        """End the actors, and the cluster if it was started here."""
+        """Stop the actors, and the cluster if it was started here."""
         for actor in [*self.actors.values(), *(actor for actor, _ in self._coming.values())]:
             self._ray.kill(actor)
         self.actors, self._coming = {}, {}
@@ -148,14 +148,14 @@ class RayActors:
         for client, memory in result.memories.items():
             self.store.write(client, work.accepted.get(client), work.version, memory)
             held = self._held.get(call.actor, {})
-            if work.verb == "train":  # the memory is not final: what attackers send is still to come
+            if work.verb == "train":  # the memory is not final: the attackers' replies are yet to be encoded
                 held.pop(client, None)
             else:
                 held[client] = {work.version, *([work.accepted[client]] if client in work.accepted else [])}
 
 
 class _Exchange:
-    """One exchange: gives clients to actors and yields their deliveries, in the order of the cohort."""
+    """One exchange: assigns clients to actors and yields their deliveries, in the order of the cohort."""
 
     def __init__(self, pool: RayActors, work: Work, cohort: Cohort, message: Tree, key: Key) -> None:
         self._pool, self._work, self._cohort, self._key = pool, work, cohort, key
@@ -175,7 +175,7 @@ class _Exchange:
             yield from self._collected(running.popleft())
 
     def _dealt(self) -> Iterator[list[tuple[int, ...]]]:
-        """Positions for each actor. The largest clients come first, so they are dealt out like cards."""
+        """Positions for each actor, dealt out one at a time, because the largest clients come first."""
         actors, count = len(self._pool.actors), len(self._cohort.ids)
         size = max(1, min(MOST, -(-count // actors)))
         for first in range(0, count, size * actors):
@@ -231,7 +231,7 @@ def connect(address: str, count: int) -> tuple[Any, bool]:
         if address:
             ray.init(address=address, **quiet)
         else:
-            # "local": not a cluster that somebody else has on this machine
+            # "local": never another user's cluster on this machine
             ray.init(address="local", num_cpus=count or None, include_dashboard=False, **quiet)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n")[0]

@@ -1,4 +1,4 @@
-"""One client after another, in this process: the reference that every other mode must equal."""
+"""One client after another, in this process: the reference that every other mode must reproduce."""
 
 from __future__ import annotations
 

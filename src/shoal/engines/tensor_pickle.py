@@ -1,6 +1,6 @@
-"""Objects for other processes of a cluster that we trust: pickled, with their large tensors apart.
+"""Objects for other processes of a trusted cluster: pickled, with their large tensors kept separate.
 
-The tensors travel as NumPy arrays, which Ray keeps in shared memory: all actors of a node read one copy.
+The tensors are sent as NumPy arrays, which Ray keeps in shared memory: all actors on a node read one copy.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SMALL = 2**12  # bytes of a tensor that is pickled with the rest
+SMALL = 2**12  # bytes; tensors up to this size are pickled with the rest
 
 
 class Packed(NamedTuple):
-    """An object without its large tensors, and these."""
+    """A pickled object without its large tensors, and these tensors."""
 
     pickled: bytes
     arrays: Sequence[np.ndarray]
 
 
 def pack(value: Any) -> Packed:
-    """The object, ready to travel; functions and classes of `__main__` travel too."""
+    """The object, ready to be sent; functions and classes of `__main__` are sent too."""
     import cloudpickle  # installed with Ray
 
     arrays: list[np.ndarray] = []
@@ -46,7 +46,7 @@ def pack(value: Any) -> Packed:
 
 
 def unpack(packed: Packed, *, copied: bool = True) -> Any:
-    """The object; not copied, its large tensors must never be written to."""
+    """The object; unless `copied`, its large tensors must never be written to."""
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, number: int) -> Tensor:
@@ -54,7 +54,7 @@ def unpack(packed: Packed, *, copied: bool = True) -> Any:
             if copied:
                 return torch.from_numpy(array.copy())
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that it cannot be written to
+                warnings.simplefilter("ignore", UserWarning)  # that the array is not writable
                 return torch.from_numpy(array)
 
     return Unpickler(io.BytesIO(packed.pickled)).load()

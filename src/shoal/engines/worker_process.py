@@ -63,7 +63,7 @@ def serve(
     inherited: Sequence[Connection],
 ) -> None:
     """Run jobs until the pipe is closed."""
-    for connection in inherited:  # the parent's pipe ends: left open, they would hide its end
+    for connection in inherited:  # the parent's pipe ends: left open, they would hide that it has exited
         connection.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     die_with_parent()

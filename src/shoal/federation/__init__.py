@@ -1,1 +1,1 @@
-"""A real federation: sites that keep their data, a server that has none, and Flower between them."""
+"""Real federations: sites that keep their data, a server without data, and Flower in between."""

@@ -1,4 +1,4 @@
-"""How the sites of a federation agree on the encoding of their samples, before the first round."""
+"""The agreement of a federation's sites on the encoding of their samples, before the first round."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from shoal.spec import Spec
 
 
 def settled(roster: Roster, spec: Spec, text: str, file: Path, seconds: float) -> Agreement:
-    """The agreement of this run: the one in the file, or a new one, which is written there."""
+    """The agreement of this run: from the file, or a new one, which is written to it."""
     if not file.exists():
         summaries = _surveyed(roster, text, seconds, spec.faults.min_replies)
         write_whole(file, to_bytes(agreement_tree(_agreed(roster, spec, summaries))))
     return read_agreement(from_bytes(file.read_bytes()))
 
 
-Told = tuple[int, SiteSummary]  # a node, and what it says of its columns
+Told = tuple[int, SiteSummary]  # a node, and the summary of its columns
 
 
 def _surveyed(roster: Roster, text: str, seconds: float, least: int) -> dict[int, Told]:
-    """What sites tell of their columns: all sites, or after that time those that are there."""
+    """The summaries of all sites; after `seconds`, of those that are connected, if they are enough."""
     began, asked = time.monotonic(), set[int]()
     found: dict[int, Told] = {}
     job, packet = write_job(SiteJob(SURVEY, roster.run)), to_bytes({"spec": text})
@@ -57,7 +57,7 @@ def _surveyed(roster: Roster, text: str, seconds: float, least: int) -> dict[int
 
 
 def _agreed(roster: Roster, spec: Spec, told: dict[int, Told]) -> Agreement:
-    """The agreement of the sites that fit together, in the order of their ids."""
+    """The agreement of the compatible sites, in the order of their ids."""
     options = own_source(spec.task, "", "").options
     fit: list[SiteSummary] = []
     for number in sorted(told):

@@ -1,6 +1,8 @@
-"""What a node finds as `flwr-clientapp`: asks the site's warm process to fork, see `warm_app.py`.
+"""The program that a node finds as `flwr-clientapp`: asks the site's warm process to fork, see `warm_app.py`.
 
-python -IS ask_warm_app.py SOCKET FLWR_CLIENTAPP ARGUMENTS...      without that process: Flower's own program
+python -IS ask_warm_app.py SOCKET FLWR_CLIENTAPP ARGUMENTS...
+
+If the warm process does not answer, it runs Flower's own program.
 """
 
 import json
@@ -10,7 +12,7 @@ import sys
 
 
 def main(path: str, program: str, *arguments: str) -> None:
-    """Have `flwr-clientapp` run with these arguments."""
+    """Run `flwr-clientapp` with these arguments."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(path)

@@ -20,12 +20,12 @@ from shoal.engines.flower import free_port
 from shoal.federation.processes import end, environment_of, launch
 from shoal.federation.warm_app import start_warm_app
 
-LONGEST = 70  # letters of the folder for temporary files: the path of a socket has 107 at most
-SOON, LATER = 2.0, 30.0  # seconds until an ended node is started again: at first, and at most
+LONGEST = 70  # characters in the path for temporary files: the path of a socket can have 107 at most
+SOON, LATER = 2.0, 30.0  # seconds until a node that has ended is restarted: at first, and at most
 
 
 class Membership(NamedTuple):
-    """Who a site is, from the folder that `shoal keys` made for it."""
+    """The identity of a site, from the folder that `shoal keys` created for it."""
 
     name: str
     id: int
@@ -34,7 +34,7 @@ class Membership(NamedTuple):
 
 
 def read_membership(folder: Path) -> Membership:
-    """The membership in a site's folder."""
+    """Read the membership in a site's folder."""
     try:
         table = tomllib.loads((folder / "site.toml").read_text(encoding="utf-8"))
         found = Membership(str(table["name"]), int(table["id"]), folder / "site.key", folder / "ca.crt")
@@ -49,7 +49,7 @@ def read_membership(folder: Path) -> Membership:
 
 @dataclass
 class Node:
-    """Flower's SuperNode of this site, started again whenever it ends."""
+    """Flower's SuperNode of this site, restarted whenever it ends."""
 
     server: str
     membership: Membership
@@ -78,7 +78,7 @@ class Node:
 
     @property
     def log(self) -> Path:
-        """Where the node writes what it does."""
+        """The node's log file."""
         return self.folder / "node.log"
 
     def _command(self, path: Path) -> list[str]:
@@ -110,12 +110,12 @@ def listen(answer: Callable[[bytes, bytes], tuple[bytes, bytes]], server: socket
                 for part in found:
                     file.write(struct.pack("<Q", len(part)) + part)
                 file.flush()
-            except (OSError, EOFError):  # the relay has gone; the server will know
+            except (OSError, EOFError):  # the relay is gone; the server will notice
                 continue
 
 
 def _part(file: Any) -> bytes:
-    """A length in 8 bytes, and so many bytes."""
+    """Read a length in 8 bytes, then that many bytes."""
     head = file.read(8)
     if len(head) < 8:
         raise EOFError

@@ -56,7 +56,7 @@ class SiteExchange:
             yield delivery._replace(bytes_down=down if position in found else 0)
 
     def _profiles(self, work: Work, cohort: Cohort) -> dict[int, Found]:
-        """The profiles that sites have sent with their descriptions."""
+        """The profiles that sites sent together with their descriptions."""
         found: dict[int, Found] = {}
         for position, client in enumerate(cohort.ids) if work.verb == "profile" else ():
             kept = self._roster.sites[client].profile
@@ -114,7 +114,7 @@ class SiteExchange:
         return self._read(work, client, empty, answer, data)
 
     def _read(self, work: Work, client: int, empty: Delivery, answer: Answer, data: bytes) -> Delivery:
-        """The delivery of a reply; the gate judges it."""
+        """The delivery of a reply; the gate checks it later."""
         if answer.site != client:
             return empty._replace(reason=f"it answers as site {answer.site}")
         try:

@@ -1,4 +1,4 @@
-"""What leaves a site, with sizes, found by doing everything but sending it."""
+"""What leaves a site, with sizes, determined by doing everything except sending."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Leaves(NamedTuple):
 
 
 def explained(spec: Spec, joined: Joined, client: int) -> Iterator[Leaves]:
-    """Everything that leaves the site during a run; the numbers are those of a trial on its own data."""
+    """Everything that leaves the site during a run; sizes and values come from a trial on its own data."""
     yield Leaves("on joining", "number of training samples", str(joined.samples))
     if asks_agreement(spec):
         agreed = read_agreement(joined.expected.agreement)
@@ -76,7 +76,7 @@ def _packet(when: str, packet: Packet | None, reason: str) -> Iterator[Leaves]:
         yield Leaves(when, f"nothing: {reason}", "")
         return
     reply = packet.content
-    yield Leaves(when, "one packet, in all", f"{packet.nbytes:,} bytes")
+    yield Leaves(when, "one packet, in total", f"{packet.nbytes:,} bytes")
     yield from (Leaves("", f"  {name}", size) for name, size in _named("", reply.payload))
     if reply.weight is not None:
         yield Leaves("", "  number of samples", f"{float(reply.weight):g}")

@@ -1,10 +1,10 @@
-"""The door of a server: sites reach Flower's fleet interface through it, and nothing else.
+"""The gateway of a server: through it, sites reach Flower's fleet interface, and nothing else.
 
-A SuperLink answers everybody on one port: sites, but also whoever wants to start another app on them. So it
-listens on this machine only, and this process passes on what sites may ask.
+A SuperLink answers all requests on one port: those of sites, but also attempts to start another app on them.
+So it listens on this machine only, and this process forwards the requests that sites may make.
 
-A node that asks for messages when there are none sleeps for 3 seconds. So a question that would get such an
-answer waits here, until the loop has rung the bell: touched a file.
+A node that asks for messages when there are none sleeps for 3 seconds. So a request that would get such an
+answer waits here until the loop rings the bell, that is, touches a file.
 
     python -m shoal.federation.gateway HOST PORT INNER_PORT BELL [CA.crt SERVER.crt SERVER.key]
 """
@@ -21,21 +21,21 @@ from pathlib import Path
 from typing import Any
 
 FLEET = "/v1/fleet/"
-KEPT = {b"content-type", b"content-encoding"}  # of the headers that come back
+KEPT = {b"content-type", b"content-encoding"}  # response headers that are kept
 NOT_PASSED = {b"host", b"connection", b"content-length", b"transfer-encoding"}
 FORBIDDEN = 403
 JOINING = {"/v1/fleet/activate-node", "/v1/fleet/register-node"}
 MESSAGES = "/v1/fleet/pull-messages"
 EMPTY = 16  # bytes: an answer with a message is longer
 LONGEST = 20.0  # seconds that a node waits for an answer here; it gives up after 30
-LISTEN = 0.02  # seconds between two looks at the bell
+LISTEN = 0.02  # seconds between two checks of the bell
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Gateway:
-    """An ASGI app that passes requests on."""
+    """An ASGI app that forwards requests."""
 
     def __init__(self, inner: str, bell: Path, authority: str | None) -> None:
         import httpx
@@ -46,7 +46,7 @@ class Gateway:
         self._bell = bell
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Pass on one request, if it is a site's."""
+        """Forward a request if it is one that sites may make."""
         if scope["type"] != "http":
             return
         path, who = scope["path"], (scope.get("client") or ("?",))[0]
@@ -74,14 +74,14 @@ class Gateway:
         await _answer(send, found.status_code, kept, found.content)
 
     async def _passed(self, scope: dict[str, Any], body: bytes) -> Any:
-        """What Flower answers."""
+        """Forward a request; returns Flower's response."""
         headers = [(name, value) for name, value in scope["headers"] if name not in NOT_PASSED]
         return await self._client.request(
             scope["method"], self._inner + scope["path"], headers=headers, content=body
         )
 
     async def _messages(self, scope: dict[str, Any], body: bytes, receive: Receive) -> Any:
-        """What Flower answers as soon as it has a message; after a while, that it has none."""
+        """Flower's response as soon as it has a message; after a while, its response that it has none."""
         began, gone = time.monotonic(), asyncio.ensure_future(receive())  # ends when the node hangs up
         try:
             while True:
@@ -92,12 +92,12 @@ class Gateway:
                 while rung == self._rung():
                     await asyncio.wait([gone], timeout=LISTEN)
                     if gone.done() or time.monotonic() - began > LONGEST:
-                        return found  # a message must not be fetched for a node that has left
+                        return found  # do not fetch a message for a node that has left
         finally:
             gone.cancel()
 
     def _rung(self) -> int:
-        """When the bell rang last."""
+        """The time at which the bell last rang."""
         try:
             return self._bell.stat().st_mtime_ns
         except FileNotFoundError:
@@ -112,9 +112,9 @@ async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], b
 
 
 def _handshake(record: logging.LogRecord) -> bool:
-    """Of what asyncio logs, say only that somebody's TLS failed; its own words are of no use."""
+    """A log filter for asyncio that reports only failed TLS handshakes, in words of our own."""
     why = str(record.exc_info[1]) if record.exc_info else ""
-    if why and "SSL handshake failed" in record.getMessage():  # without a reason it was closed at once
+    if why and "SSL handshake failed" in record.getMessage():  # without a reason, it was closed immediately
         say(f"refused a connection: no TLS, or not ours: {why}")
     return False
 
@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> None:
     app = Gateway(address, Path(bell), secure[0] if secure else None)
     tls = {"ssl_certfile": secure[1], "ssl_keyfile": secure[2]} if secure else {}
     server = uvicorn.Server(uvicorn.Config(app, host=host, port=int(port), log_level="warning", **tls))
-    asyncio.run(server.serve(), debug=True)  # else nobody hears of those who do not speak TLS
+    asyncio.run(server.serve(), debug=True)  # otherwise, connections without TLS are not logged
 
 
 if __name__ == "__main__":

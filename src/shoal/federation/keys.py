@@ -1,4 +1,4 @@
-"""The keys of a federation: an authority, the server's certificate, and a key pair for each site.
+"""The keys of a federation: a certificate authority, the server's certificate, and a key pair per site.
 
     DIR/server/              stays at the server
         ca.crt  server.crt  server.key
@@ -28,7 +28,7 @@ SERVER, SITES, LIST = "server", "sites", "sites.toml"
 
 
 class Site(NamedTuple):
-    """An institution that takes part; its id is the number of its client."""
+    """An institution that takes part; its id is its client id."""
 
     name: str
     id: int
@@ -38,7 +38,7 @@ class Site(NamedTuple):
 def make_keys(folder: Path, sites: Sequence[str], hosts: Sequence[str]) -> list[Site]:
     """Write all keys of a new federation; `hosts` are the names and addresses of the server.
 
-    If the folder holds a federation already, the sites that it does not have are added.
+    If the folder holds a federation already, missing sites are added to it.
     """
     for name in sites:
         if not name or not name.replace("-", "").replace("_", "").isalnum():
@@ -135,7 +135,7 @@ def _general_name(host: str) -> Any:
 
 
 def _write(path: Path, data: bytes, *, secret: bool = False) -> None:
-    """Write a file; a secret one can be read by its owner only."""
+    """Write a file; a secret one is readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o644)
     with os.fdopen(descriptor, "wb") as file:

@@ -1,7 +1,7 @@
-"""What travels between a server and its sites: a job or an answer, and a packet, each as bytes.
+"""Messages between a server and its sites: a job or an answer, and a packet, each as bytes.
 
-The packet is Shoal's own format, so that its length is the number of bytes in the record. The job says what
-to do with it.
+The packet is in Shoal's own format, so that its length is the number of bytes in the record. The job says
+what to do with the packet.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from shoal.core.key import Key
 from shoal.core.serialization import from_bytes, to_bytes
 from shoal.core.types import Version
 
-SURVEY, DESCRIBE = "survey", "describe"  # what a site holds, and that it takes part
+SURVEY, DESCRIBE = "survey", "describe"  # requests for a summary of a site's data, and to join a run
 
 
 class SiteJob(NamedTuple):
-    """What a site is asked to do."""
+    """A request to a site."""
 
     verb: str  # of an exchange, or one of the two above
-    run: str  # a name that no other run has: memories belong to one run
+    run: str  # a unique name of the run, to which memories belong
     round: int = 0
     leg: int = 0
     setting: Mapping[str, Any] = {}
     key: tuple[int, int] = (0, 0)  # the client's random key for this exchange
-    accepted: Version | None = None  # the version of the client's memory
-    saved: Version | None = None  # the one in the server's checkpoint, to be kept too
+    accepted: Version | None = None  # the accepted version of the client's memory
+    saved: Version | None = None  # the version in the server's checkpoint, which the site must keep too
 
 
 class Answer(NamedTuple):
-    """What a site says beside its packet."""
+    """The answer of a site, which accompanies its packet."""
 
-    site: int  # the id of its client
+    site: int  # its client id
     round: int = 0
     leg: int = 0
     reason: str = ""  # why there is no packet
@@ -83,7 +83,7 @@ def _plain(value: Any) -> Any:
 
 
 class Letter(NamedTuple):
-    """A job and its packet, on their way to a node."""
+    """A job and its packet, addressed to a node."""
 
     node: int
     job: bytes
@@ -91,7 +91,7 @@ class Letter(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """What came back for a letter: an answer and its packet, or an error of the network between."""
+    """The response to a letter: an answer and its packet, or a network error."""
 
     number: str  # of the letter
     answer: bytes
@@ -103,10 +103,10 @@ class Post(Protocol):
     """Carries letters between a server and its nodes; see `server_app.py` for Flower's."""
 
     def nodes(self) -> Sequence[int]:
-        """The nodes that are connected."""
+        """The connected nodes."""
 
     def send(self, letters: Sequence[Letter]) -> Sequence[str | None]:
         """Send letters; returns their numbers, None for those that cannot be sent."""
 
     def receive(self, numbers: Sequence[str]) -> Sequence[Returned]:
-        """What has come back for these letters since the last call."""
+        """The responses to these letters since the last call."""

@@ -1,7 +1,7 @@
-"""Files of a site's own, of the kinds that a spec can name: csv, parquet, npz, images.
+"""A site's own files, of the kinds that a spec can name: csv, parquet, npz, images.
 
-What a site finds out about its columns (`SiteSummary`) goes to the server, which computes from all of them
-how every site encodes its samples (`Agreement`); see `shoal.data.sites`. No sample leaves the site.
+Each site sends a summary of its columns (`SiteSummary`) to the server, which computes from all of them how
+every site encodes its samples (`Agreement`); see `shoal.data.sites`. No sample leaves the site.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shoal.data.sites.image_folder import LABEL
 from shoal.data.sites.survey import VALUES, ColumnSummary, Kind, Sums
 from shoal.spec import Spec, TaskSpec
 
-_LARGEST_SUM = 1e75  # of squares of the largest numbers that a column may hold
+_LARGEST_SUM = 1e75  # bound for sums of squares of the largest numbers that a column may hold
 
 Options = Mapping[str, Any]
 FILES: dict[str, Callable[[Path, Options], SiteFile]] = {
@@ -46,21 +46,21 @@ FILES: dict[str, Callable[[Path, Options], SiteFile]] = {
 
 
 def asks_agreement(spec: Spec) -> bool:
-    """Whether sites have to agree on an encoding before they can train."""
+    """Whether sites must agree on an encoding before they can train."""
     return spec.task.dataset in OWN and spec.sites is None
 
 
 def own_source(task: TaskSpec, name: str, source: str) -> SiteSource:
-    """The files of a site, read as the spec says."""
+    """The files of a site, with the options of the spec."""
     given = {"label": LABEL, "standardize": task.dataset != "images", **task.options}
     known = {f.name: given[f.name] for f in fields(SiteOptions) if f.name in given}
-    if given.get("site"):  # a column that names the site is no feature
+    if given.get("site"):  # a column that names the site is not a feature
         known["ignore"] = tuple(dict.fromkeys((*known.get("ignore", ()), given["site"])))
     return SiteSource(name, (FILES[task.dataset](Path(source), given),), SiteOptions(**known))
 
 
 def load_own(source: SiteSource, agreed: Agreement, least: int = 1) -> Dataset:
-    """The samples of a site, encoded as all agreed; raises `SpecError` if its files do not fit."""
+    """The samples of a site in the agreed encoding; raises `SpecError` if its files do not fit."""
     told = source.summary()
     missing = [name for name in (*agreed.numbers, *agreed.categories) if name not in told.columns]
     if missing:
@@ -84,7 +84,7 @@ def load_own(source: SiteSource, agreed: Agreement, least: int = 1) -> Dataset:
     return Dataset(source.name, x_train, y_train, x_test, y_test, classes, own_train, own_test)
 
 
-# ---- as trees, which travel
+# ---- conversion to trees, for transport
 
 
 def summary_tree(summary: SiteSummary) -> Tree:
@@ -97,9 +97,9 @@ def summary_tree(summary: SiteSummary) -> Tree:
 
 
 def read_summary(tree: Tree, site: str) -> SiteSummary:
-    """The inverse of `summary_tree`; raises an error of any kind for another tree.
+    """The inverse of `summary_tree`; raises an error of any kind for an invalid tree.
 
-    What it returns fits together in itself, so that no site can end the server, or make all features NaN.
+    The returned summary is consistent, so that no site can crash the server or make all features NaN.
     """
     shape = None if tree["shape"] is None else tuple(map(int, tree["shape"]))
     columns = {str(name): _read_column(told, shape) for name, told in tree["columns"].items()}

@@ -1,4 +1,4 @@
-"""Flower's processes: how they are started, kept quiet, and ended."""
+"""Flower's processes: starting them, keeping them quiet, and ending them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from shoal.core.errors import SpecError, StageError
 from shoal.engines.os_settings import die_with_parent
 
-BIN = Path(sys.executable).parent  # without following links: an environment's programs lie beside its Python
+BIN = Path(sys.executable).parent  # links are not followed: an environment's programs are next to its Python
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -33,7 +33,7 @@ def check_flower() -> None:
 def environment_of(home: Path) -> dict[str, str]:
     """The environment of Flower's processes; their own files are in `home`."""
     home.mkdir(parents=True, exist_ok=True)
-    path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"  # they start others by name
+    path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"  # they start other programs by name
     return {**os.environ, **QUIET, "FLWR_HOME": str(home.resolve()), "PATH": path}
 
 
@@ -48,12 +48,12 @@ def launch(command: Sequence[str], environment: Mapping[str, str], log: Path) ->
             stdout=file,
             stderr=subprocess.STDOUT,
             preexec_fn=die_with_parent,
-            start_new_session=True,  # it and all that it starts can be ended together
+            start_new_session=True,  # so that it can be ended together with all that it starts
         )
 
 
 def end(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:
-    """End a program and all that it started."""
+    """End a program and all processes that it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

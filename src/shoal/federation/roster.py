@@ -12,21 +12,19 @@ from typing import Any
 from shoal.core.key import Key
 from shoal.federation.letters import DESCRIBE, Answer, Letter, Post, SiteJob, read_answer, write_job
 
-POLL = (
-    0.2  # seconds between two looks for answers, each of which Flower has to work for; grows up to the next
-)
+POLL = 0.2  # seconds between two polls for answers, which cost Flower some work; grows up to the next one
 SLOW_POLL = 0.5
 WAITING = "waiting for sites"
-DESCRIPTION = 300.0  # seconds that a site has to describe itself: it may have to load and compile
+DESCRIPTION = 300.0  # seconds in which a site must describe itself: it may have to load and compile
 
 
 @dataclass
 class SiteState:
-    """One site: whether it is there, what it does, and what went wrong."""
+    """The state of one site: its connection, its activity, and its last error."""
 
     name: str
     id: int
-    node: int | None = None  # Flower's number for it
+    node: int | None = None  # its node id in Flower
     state: str = "not here"  # not here, joining, ready, refused
     doing: str = ""
     samples: int = 0
@@ -34,26 +32,26 @@ class SiteState:
     refused: int = 0
     reason: str = ""  # of its last refusal
     environment: str = ""
-    profile: tuple[int, bytes, str] | None = None  # for which round, and why there is none
+    profile: tuple[int, bytes, str] | None = None  # the round, the profile, and the reason if it is missing
 
 
 @dataclass
 class Roster:
-    """Who has joined; asks newcomers to describe themselves, and writes what happens to a file."""
+    """The sites that have joined; asks new ones to describe themselves, and writes the status to a file."""
 
     post: Post
     run: str  # the name of the run
-    invitation: bytes  # the packet that a site gets to describe itself
-    sites: dict[int, SiteState]  # by the id of their client
-    nodes: Mapping[int, int] | None  # node -> client, from the list of keys; None: sites say who they are
-    file: Path | None = None  # where a screen finds all this
+    invitation: bytes  # the packet with which a site is asked to describe itself
+    sites: dict[int, SiteState]  # by client id
+    nodes: Mapping[int, int] | None  # node -> client, from the list of keys; None: sites identify themselves
+    file: Path | None = None  # the status file, which the screen reads
     status: dict[str, Any] = field(default_factory=dict)
-    round: int = 0  # the next one
-    profile_key: Callable[[int], Key] = lambda round: Key((0, 0))  # of the profiles in a round
+    round: int = 0  # the next round
+    profile_key: Callable[[int], Key] = lambda round: Key((0, 0))  # the key for the profiles of a round
     log: Callable[[str], None] = lambda line: None
 
     def refresh(self) -> tuple[int, ...]:
-        """The clients that are ready, after newcomers have described themselves."""
+        """The clients that are ready, after new sites have described themselves."""
         connected = set(self.post.nodes())
         for site in self.sites.values():
             if site.node is not None and site.node not in connected and site.state != "not here":
@@ -67,11 +65,11 @@ class Roster:
         return tuple(sorted(site.id for site in self.sites.values() if site.state == "ready"))
 
     def knows(self, node: int) -> bool:
-        """Whether a node may be that of a site."""
+        """Whether a node may belong to a site."""
         return self.nodes is None or node in self.nodes
 
     def site_of(self, node: int, answer: Answer | None) -> SiteState | None:
-        """The site of a node: by its key, or without keys by what it says."""
+        """The site of a node: by its key, or without keys by its own claim."""
         number = self.nodes[node] if self.nodes is not None else None if answer is None else answer.site
         if number not in self.sites:
             self.log(f"a node that says it is site {number} is not on the list; it is ignored")
@@ -79,7 +77,7 @@ class Roster:
         return self.sites[number]
 
     def wait(self, seconds: float, least: int, wanted: Sequence[int]) -> tuple[int, ...]:
-        """Those that are ready: all wanted ones, or after that time at least so many."""
+        """The ready sites: wait for all wanted ones, but after `seconds` only for at least `least`."""
         began, phase = time.monotonic(), self.status.get("phase")
         while True:
             ready = self.refresh()
@@ -107,7 +105,7 @@ class Roster:
                 site.profile = (self.round, profile, declined)
 
     def _told(self, site: SiteState, node: int, answer: Answer | None, error: str) -> None:
-        """Take in how a site describes itself."""
+        """Process a site's description of itself."""
         reason = error
         if answer is not None:
             samples = answer.told.get("samples")
@@ -119,14 +117,14 @@ class Roster:
                 reason = "it does not say how many samples it holds"
             else:
                 site.samples, site.environment = samples, str(answer.told.get("environment", ""))
-        site.node = node if answer is not None else None  # without an answer it is asked again
+        site.node = node if answer is not None else None  # without an answer, it is asked again
         site.state = "refused" if reason else "ready"
         if reason:
             site.reason = reason
         self.log(f"{site.name} is refused: {reason}" if reason else f"{site.name} has joined")
 
     def write(self) -> None:
-        """Write everything to the file."""
+        """Write the status to the file."""
         if self.file is not None:
             shown = [{**asdict(site), "profile": None} for site in self.sites.values()]
             table = {**self.status, "sites": shown}
@@ -135,7 +133,7 @@ class Roster:
             temporary.replace(self.file)
 
 
-Found = tuple[Answer | None, bytes, str]  # answer, packet, and why there is none
+Found = tuple[Answer | None, bytes, str]  # the answer, its packet, and the reason if it is missing
 
 
 def collect(
@@ -145,9 +143,9 @@ def collect(
     enough: int | None = None,
     seen: Callable[[int, Found], None] = lambda position, found: None,
 ) -> list[Found]:
-    """What the letters bring back, in their order, until the time is over or enough have answered.
+    """Send letters and collect the answers, in order, until time is up or enough sites have answered.
 
-    Those without an answer by then have an empty reason.
+    Letters without an answer by then have an empty reason.
     """
     began, pause = time.monotonic(), POLL
     found: list[Found] = [(None, b"", "")] * len(letters)
@@ -166,7 +164,7 @@ def collect(
             answered += not found[position][2]
             seen(position, found[position])
             pause = POLL
-        if time.monotonic() - began >= seconds:  # what is there by then counts
+        if time.monotonic() - began >= seconds:  # what has arrived by then counts
             break
         if waiting:
             time.sleep(pause)

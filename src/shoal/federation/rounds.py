@@ -1,4 +1,4 @@
-"""The rounds of a federation at its server: from the last checkpoint to the end."""
+"""The rounds of a federation on its server: from the last checkpoint to the end."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from shoal.runs.files import write_whole
 from shoal.runs.runner import environment, one_thread, play
 from shoal.spec import Spec, dump_spec
 
-AGREEMENT = "agreement"  # in the run's directory: how all sites encode their samples
+AGREEMENT = "agreement"  # in the run's directory: the encoding of samples at all sites
 RUN = "federation.json"  # in the run's directory: the name of the run
 
 
 class ServerPlan(NamedTuple):
-    """What a server is asked to do."""
+    """The task of a server."""
 
     out: str  # the run's directory
     sites: Sequence[tuple[str, int]]  # name and id of each
@@ -50,7 +50,7 @@ class ServerPlan(NamedTuple):
 
 
 class NoData(ClientData):
-    """The data of the clients at a server: none."""
+    """The clients' data on a server, which has none."""
 
     def train(self, client: int, batching: Batching | None, key: Key, *, full: bool) -> Data:
         """See `ClientData`."""
@@ -71,7 +71,7 @@ class NoData(ClientData):
 
 @dataclass(frozen=True)
 class DeclaredShards(Shards):
-    """The numbers of samples that sites have declared."""
+    """Shards of which only the sizes are known, as declared by the sites."""
 
     roster: Roster
 
@@ -83,16 +83,16 @@ class DeclaredShards(Shards):
         raise StageError("a server has no data of its clients")
 
     def count(self, client: int) -> int:
-        """The declared number."""
+        """The declared number of samples."""
         return self.roster.sites[client].samples
 
 
 def run_rounds(
     post: Post, plan: ServerPlan, status: Path | None, log: Callable[[str], None], *, report: bool = True
 ) -> None:
-    """Run all rounds that are missing in the run's directory."""
+    """Run the rounds that are missing in the run's directory."""
     directory, spec = RunDirectory.open(Path(plan.out))
-    spec = replace(spec, checkpoint=Checkpoint(1, 0.0))  # after every round: sites keep memories back to it
+    spec = replace(spec, checkpoint=Checkpoint(1, 0.0))  # sites keep memories back to the last one
     directory.lock()
     with one_thread(), contextlib.closing(directory):
         text = dump_spec(spec)
@@ -125,7 +125,7 @@ def run_rounds(
 
 
 def _token(directory: RunDirectory) -> str:
-    """What distinguishes this run from others of the same spec."""
+    """A random token that distinguishes this run from others of the same spec."""
     path = directory.path / RUN
     if not path.exists():
         write_whole(path, json.dumps({"token": secrets.token_hex(8)}).encode())
@@ -150,7 +150,7 @@ def _simulated(spec: Spec, roster: Roster) -> Setup:
 
 
 def _real(spec: Spec, expected: Expected, roster: Roster) -> Setup:
-    """The server of a federation whose sites hold data of their own."""
+    """The server of a federation whose sites hold their own data."""
     faults = spec.faults
     deadline = Deadline(math.inf if faults.deadline is None else faults.deadline, faults.over_select)
     way = SiteExchange(spec.codec, roster, deadline)
@@ -166,9 +166,10 @@ def _real(spec: Spec, expected: Expected, roster: Roster) -> Setup:
 
 
 class _Timetable:
-    """The sites that are there in each round; a round asks several times and always gets the same.
+    """The sites that are connected in each round, fixed for the whole round.
 
-    A round whose replies could not count is not begun: while all sites are away, no round is used up.
+    A round does not start with too few sites for its replies to count: while all sites are away, no rounds
+    are used up.
     """
 
     def __init__(self, roster: Roster, least: int) -> None:

@@ -1,4 +1,4 @@
-"""What a server shows while it runs: the sites, what each is doing, the last round, refused replies."""
+"""The display of a running server: the sites, their activity, the last round, refused replies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLOURS = {"ready": "green", "refused": "red", "joining": "yellow"}
 
 
 class Screen:
-    """A live table on a terminal; elsewhere, a line for every change."""
+    """A live table on a terminal; otherwise, a line for every change."""
 
     def __init__(self, title: str) -> None:
         from rich.console import Console
@@ -52,7 +52,7 @@ class Screen:
 
 
 def measured(record: Mapping[str, Any]) -> str:
-    """The numbers of a round, in words."""
+    """The metrics of a round as text."""
     found = [f"{record['seconds']:.1f} s", f"{len(record['cohort'])} sites"]
     if record.get("accuracy") is not None:
         found.append(f"accuracy {100 * record['accuracy']:.1f} %")
@@ -66,12 +66,12 @@ def measured(record: Mapping[str, Any]) -> str:
 
 
 def table_of(title: str, status: Mapping[str, Any], seconds: float) -> Any:
-    """The screen, as something that Rich can print."""
+    """The table on the screen, for Rich."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, title_justify="left", caption_justify="left", expand=True)
-    for name in ("site", "state", "samples", "replies", "refused", "doing, or why it was refused"):
+    for name in ("site", "state", "samples", "replies", "refused", "activity, or reason of refusal"):
         table.add_column(name, justify="right" if name in ("samples", "replies", "refused") else "left")
     for site in status["sites"]:
         state = Text(site["state"], style=COLOURS.get(site["state"], "dim"))

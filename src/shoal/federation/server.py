@@ -1,4 +1,4 @@
-"""The server of a federation: Flower's SuperLink, a gateway before it, and the loop."""
+"""The server of a federation: Flower's SuperLink, a gateway in front of it, and the loop."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from shoal.federation.processes import ask, end, environment_of, launch, wait_fo
 APP = Path(__file__).parent / "app"
 PLAN, STATUS, FAILED, NODES = "plan.json", "status.json", "failed.txt", "nodes.json"
 LAST_RUN, BELL = "last_run.json", "bell"
-TRIES = 3  # starts of the loop without a finished round between them
+TRIES = 3  # starts of the loop without a finished round in between
 
 
 @dataclass
 class Server:
-    """The processes of a server; everything that they write is in `folder`, but for the run itself."""
+    """The processes of a server. All their files are in `folder`, except for the run directory."""
 
     folder: Path  # for state and logs
-    keys: Path | None  # with certificates; None: without any protection
+    keys: Path | None  # the folder with certificates; None: no protection at all
     host: str
     port: int
     sites: Sequence[Site]
     _link: subprocess.Popen[bytes] | None = None
     _gateway: subprocess.Popen[bytes] | None = None
-    _inner: int = 0  # the SuperLink's own port, which only this machine reaches
+    _inner: int = 0  # the SuperLink's own port, reachable from this machine only
     _environment: dict[str, str] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start what sites connect to."""
+        """Start the SuperLink and the gateway, to which sites connect."""
         self._inner = self._inner or free_port()
         self._environment = environment_of(self.folder / "flower")
         trust = "insecure = true" if self.keys is None else f'root-certificates = "{self._key("ca.crt")}"'
@@ -84,7 +84,7 @@ class Server:
         return str((self.keys / name).resolve())
 
     def register(self) -> dict[int, int] | None:
-        """The node number of each site's key: node -> client; None if sites have no keys."""
+        """Register the sites' keys with Flower: node -> client; None if sites have no keys."""
         if self.keys is None:
             return None
         path = self.folder / NODES
@@ -101,7 +101,7 @@ class Server:
         return {known[site.public_key]: site.id for site in self.sites}
 
     def submit(self, out: Path, nodes: dict[int, int] | None, *, simulated: bool, wait: float) -> None:
-        """Start the loop; a run that was left over is stopped first."""
+        """Start the loop, after stopping a run that may be left over."""
         last = self.folder / LAST_RUN
         if last.exists():
             ask(["stop", json.loads(last.read_text(encoding="utf-8")), "here"], self._environment)
@@ -125,7 +125,7 @@ class Server:
         last.write_text(json.dumps(str(found["run-id"])), encoding="utf-8")
 
     def status(self) -> dict[str, Any]:
-        """What the loop says of itself and its sites; raises `StageError` if it has failed."""
+        """The status of the loop and its sites; raises an error if the loop has failed."""
         if (self.folder / FAILED).exists():
             kind, _, text = (self.folder / FAILED).read_text(encoding="utf-8").partition(": ")
             raise SpecError(text) if kind == "SpecError" else StageError(text)
@@ -137,7 +137,7 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether the processes run."""
+        """Whether the processes are running."""
         return all(p is not None and p.poll() is None for p in (self._link, self._gateway))
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class Server:
 
 @contextmanager
 def running(server: Server) -> Iterator[Server]:
-    """A server that is ended at the end of the block, however it ends."""
+    """Start a server, and end it at the end of the block, however that ends."""
     try:
         server.start()
         yield server
@@ -159,7 +159,7 @@ def running(server: Server) -> Iterator[Server]:
 
 
 def federate(server: Server, out: Path, *, simulated: bool, wait: float, show: Any) -> None:
-    """Run the federation to its end; what ends too early is started again, from the last checkpoint."""
+    """Run the federation to its end; if processes fail, restart them from the last checkpoint."""
     with running(server):
         nodes = server.register()
         tries, reached = 0, -1
@@ -180,13 +180,13 @@ def federate(server: Server, out: Path, *, simulated: bool, wait: float, show: A
                 reached = round
                 if tries >= TRIES:
                     raise
-                show({"phase": f"starting again: {error}", "round": max(round, 0), "rounds": 0, "sites": []})
+                show({"phase": f"restarting: {error}", "round": max(round, 0), "rounds": 0, "sites": []})
                 server.close()
                 server.start()
 
 
 def server_round(server: Server) -> int:
-    """The last round that the loop has written of."""
+    """The last round in the status that the loop has written; -1 if there is none."""
     try:
         round: int = json.loads((server.folder / STATUS).read_text(encoding="utf-8"))["round"]
         return round

@@ -1,4 +1,4 @@
-"""What Flower's ServerApp runs: Shoal's loop over the grid, with polling of its own."""
+"""The code of Flower's ServerApp: Shoal's loop over the grid, with its own polling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAN, STATUS, LOG, FAILED, BELL = "plan.json", "status.json", "server.log", "fai
 
 
 class GridPost:
-    """Carries letters over Flower's grid, and rings the bell for the nodes that wait at the gateway."""
+    """Sends letters over Flower's grid, and notifies the nodes waiting at the gateway ("rings the bell")."""
 
     def __init__(self, grid: Any, bell: Path) -> None:
         self._grid, self._bell = grid, bell
@@ -33,7 +33,7 @@ class GridPost:
         from flwr.app import ConfigRecord, Message, RecordDict
 
         numbers: list[str | None] = []
-        for letter in letters:  # one at a time: a request has a largest size
+        for letter in letters:  # one at a time, since the size of a request is limited
             record = ConfigRecord({"job": letter.job, "packet": letter.packet})
             message = Message(RecordDict({"shoal": record}), letter.node, "query.shoal", ttl=TTL)
             numbers += list(self._grid.push_messages([message])) or [None]
@@ -57,11 +57,11 @@ class GridPost:
 
 
 def serve(grid: Any, folder: str) -> None:
-    """Run the federation that is planned in a folder."""
+    """Run the federation whose plan is in a folder."""
     die_with_parent()
     place = Path(folder)
     with (place / "lock").open("w") as lock, (place / LOG).open("a", buffering=1, encoding="utf-8") as log:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until a loop that was left over has ended
+        fcntl.flock(lock, fcntl.LOCK_EX)  # wait until a loop that is left over has ended
 
         def say(line: str) -> None:
             print(time.strftime("%H:%M:%S"), line, file=log)

@@ -1,4 +1,4 @@
-"""A site's half of a federation: data, model and memories in a process that lives as long as the site."""
+"""The site's half of a federation: data, model and memories in a long-running process."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SECRET = "secret"  # the name of the file with the seed of a site's own noise
 
 
 class SiteInvitation(NamedTuple):
-    """What a server tells a site about the run."""
+    """The information about a run that the server sends to a site."""
 
     spec: Spec
     expected: Expected
-    attackers: frozenset[int]  # of a simulated federation
+    attackers: frozenset[int]  # in a simulated federation
 
 
 def read_invitation(packet: bytes) -> SiteInvitation:
@@ -51,13 +51,13 @@ def read_invitation(packet: bytes) -> SiteInvitation:
 
 @dataclass
 class Joined:
-    """The run that a site takes part in."""
+    """The run in which a site takes part."""
 
     run: str
     side: ClientSide
     expected: Expected
     samples: int
-    evaluates: bool  # whether an update carries an evaluation of the model that was sent
+    evaluates: bool  # whether updates include an evaluation of the model that was sent
 
 
 class SiteClient:
@@ -88,18 +88,16 @@ class SiteClient:
         return write_answer(Answer(self._number, job.round, job.leg, **fields))
 
     def _surveyed(self, job: SiteJob, packet: bytes) -> tuple[bytes, bytes]:
-        """What the other sites have to know of this one's columns."""
+        """Answer a survey: the summary of this site's columns."""
         spec = from_table(tomllib.loads(from_bytes(packet)["spec"]))
         if not asks_agreement(spec):
             raise SpecError("the server asks for a summary of files, but its spec names a data set")
         summary = own_source(spec.task, f"site {self._number}", self._source).summary()
-        self._say(
-            f"told the server of {len(summary.columns)} columns and {summary.train} samples for training"
-        )
+        self._say(f"sent a summary of {len(summary.columns)} columns and {summary.train} training samples")
         return self._written(job), to_bytes(summary_tree(summary))
 
     def _described(self, job: SiteJob, packet: bytes) -> tuple[bytes, bytes]:
-        """What the site says of itself; if it is asked for a profile, that is its packet."""
+        """Join a run: the site's description of itself, and its profile as the packet if requested."""
         self._joined = self._join(job.run, read_invitation(packet), packet)
         told = {"samples": self._joined.samples, "environment": environment()}
         side = self._joined.side
@@ -112,7 +110,7 @@ class SiteClient:
 
     def _join(self, run: str, invitation: SiteInvitation, packet: bytes) -> Joined:
         joined = join(run, invitation, self._number, self._source, self._folder)
-        for other in (self._folder / "memory").glob("*"):  # of runs that are over
+        for other in (self._folder / "memory").glob("*"):  # from earlier runs
             if other.name != run:
                 shutil.rmtree(other, ignore_errors=True)
         (self._folder / "memory" / run).mkdir(parents=True, exist_ok=True)
@@ -121,7 +119,7 @@ class SiteClient:
         return joined
 
     def _current(self, run: str) -> Joined:
-        """The run of a job; after a restart, from the invitation that was kept."""
+        """The run of a job; after a restart, from the stored invitation."""
         if self._joined is None or self._joined.run != run:
             kept = self._folder / "memory" / run / "invitation"
             if not kept.exists():
@@ -154,7 +152,7 @@ class SiteClient:
         self._say(f"round {job.round + 1}: sent {len(sent):,} bytes{''.join(losses)}")
         return self._written(job), sent
 
-    # ---- memories, in files of the site's own
+    # ---- memories, in the site's own files
 
     def _path(self, run: str, version: Version) -> Path:
         return self._folder / "memory" / run / f"{version[0]}-{version[1]}"
@@ -193,19 +191,19 @@ def join(run: str, invitation: SiteInvitation, number: int, source: str, folder:
     if solver is not None:
         solver.prepare(task)  # before the site is ready: rounds have deadlines
     evaluates = source != "spec" and spec.evaluate.clients > 0
-    side = replace(side, forgiving=source == "spec")  # what an error says at a real site may show data
+    side = replace(side, forgiving=source == "spec")  # at a real site, an error message could reveal data
     return Joined(run, side, expected, samples, evaluates)
 
 
 def sent_model(side: ClientSide, packet: Packet) -> Weights | None:
-    """The model in a message, if there is a whole one."""
+    """The model in a message; None if there is no complete one."""
     model = getattr(side.codec.way("down").decode(packet), "model", None)
     whole = isinstance(model, Weights) and set(model.params) == set(side.task.shapes)
     return model if whole else None
 
 
 def evaluated(side: ClientSide, client: int, model: Weights | None) -> dict[str, Tensor]:
-    """How good a model is on the site's own test samples; nothing without a model or samples."""
+    """The metrics of a model on the site's own test samples; empty without a model or samples."""
     data = side.data.test(client)
     if model is None or not data.count:
         return {}
@@ -220,7 +218,7 @@ def invitation_packet(text: str, invitation: SiteInvitation) -> bytes:
 
 @dataclass(frozen=True)
 class OwnNoise(Privacy):
-    """Draws noise from a secret of the site, so that the server cannot subtract it."""
+    """Draws noise from a secret that only the site knows, so that the server cannot subtract it."""
 
     inner: Privacy
     secret: int
@@ -243,5 +241,5 @@ def _secret(folder: Path) -> int:
 
 
 def run_name(spec_text: str, token: str) -> str:
-    """A name for a run: of its spec, and a token that differs between runs."""
+    """A name for a run, from its spec and a token that differs between runs."""
     return hashlib.sha256(f"{token}\0{spec_text}".encode()).hexdigest()[:16]

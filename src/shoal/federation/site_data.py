@@ -1,7 +1,7 @@
 """The data of one site: from a file, a data set, or the site's share of the spec's own partition.
 
-`open_source` is the only thing that the rest of a federation knows of data: a source by its name, and what
-the server expects, become the data of one client, or a `SpecError` that says what is missing.
+`open_source` is the only interface to data for the rest of a federation: it turns the name of a source, and
+what the server expects, into the data of one client, or raises a `SpecError` that says what is missing.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from shoal.runs.build import Samples, deal, load_dataset
 from shoal.spec import Spec, TaskSpec
 
 SPEC = "spec"  # the source of a simulated federation: the client's share of the spec's partition
-SPLIT = "split"  # the column that says which rows are for training and which for testing
+SPLIT = "split"  # the column that assigns rows to training or testing
 FOURTH = 4  # without that column, every fourth row of a class is for testing
 
 
 class Expected(NamedTuple):
-    """The samples that a server expects, without having any."""
+    """The properties of the samples that a server expects."""
 
     name: str  # of the data set
     shape: Sequence[int]
     dtype: str
     classes: int
     columns: Sequence[str] = ()  # of a table, in the order of the features
-    label: str = ""  # its column
+    label: str = ""  # the label column
     labels: Sequence[str] = ()  # the classes by name; empty: they are numbers from 0
     min_samples: int = 1
-    agreement: Tree = None  # how all sites encode their samples, if their files are of a kind of the spec
+    agreement: Tree = None  # the common encoding, if the sites use files of a kind named in the spec
 
     def samples(self) -> Samples:
-        """What a model depends on."""
+        """The properties of samples on which a model depends."""
         return Samples(self.name, tuple(self.shape), getattr(torch, self.dtype), self.classes)
 
 
 def expected_of(spec: Spec, agreed: Agreement | None = None) -> Expected:
-    """What is asked of a site: what all agreed on, the spec's `[sites]`, or the form of its data set."""
+    """What is expected of a site: by the agreement, the spec's `[sites]`, or the format of its data set."""
     sites = spec.sites
     if agreed is not None:
         classes, tree = len(agreed.classes), agreement_tree(agreed)
@@ -66,7 +66,7 @@ def expected_of(spec: Spec, agreed: Agreement | None = None) -> Expected:
 
 
 def expected_table(name: str, sites: Sites) -> Expected:
-    """What `[sites]` asks for."""
+    """What `[sites]` expects."""
     classes = len(sites.classes)
     shape = (len(sites.columns),)
     return Expected(
@@ -97,7 +97,7 @@ def open_source(source: str, spec: Spec, expected: Expected, client: int) -> tup
 
 @dataclass(frozen=True)
 class OwnShards(Shards):
-    """The samples of the only client that is here."""
+    """The samples of the only local client."""
 
     client: int
     samples: int
@@ -127,7 +127,7 @@ def _opened(source: str, expected: Expected) -> Dataset:
 
 
 def _group(dataset: Dataset, group: str) -> Dataset:
-    """The samples of one of the institutions that a data set comes from."""
+    """The samples of one of the institutions from which a data set comes."""
     if group not in dataset.group_names or dataset.groups_train is None or dataset.groups_test is None:
         known = ", ".join(dataset.group_names) or "none"
         raise SpecError(f"{dataset.name} has no part {group!r}; its parts are: {known}")
@@ -137,7 +137,7 @@ def _group(dataset: Dataset, group: str) -> Dataset:
 
 
 def _alone(dataset: Dataset, train: Tensor | slice, test: Tensor | slice) -> Dataset:
-    """A data set of one institution: it is tested on its own samples."""
+    """A data set of one institution, which is tested on its own samples."""
     y_train, y_test = dataset.y_train[train], dataset.y_test[test]
     return Dataset(
         dataset.name,
@@ -192,7 +192,7 @@ def _class(path: Path, row: int, text: str, expected: Expected) -> int:
 
 
 def _test_rows(split: Sequence[str], y: Tensor) -> Tensor:
-    """[n] bool: the rows for testing, by the column `split` if there is one."""
+    """[n] bool: the rows for testing, given by the column `split` if there is one."""
     if any(split):
         return torch.tensor([text == "test" for text in split])
     labels = y if y.dtype == torch.int64 else torch.zeros(len(y), dtype=torch.int64)
@@ -203,7 +203,7 @@ def _test_rows(split: Sequence[str], y: Tensor) -> Tensor:
 
 
 def _check(dataset: Dataset, expected: Expected) -> None:
-    """Raise `SpecError` if the samples are not those that the server expects."""
+    """Raise `SpecError` if the samples are not as the server expects."""
     shape, dtype = tuple(expected.shape), str(dataset.x_train.dtype).removeprefix("torch.")
     if dataset.shape != shape:
         raise SpecError(f"its samples have the shape {dataset.shape}, the server expects {shape}")

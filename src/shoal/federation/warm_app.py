@@ -1,8 +1,8 @@
-"""A site's process that has Flower imported already, and forks for each message.
+"""A process at a site that has already imported Flower, and forks for each message.
 
 Flower starts `flwr-clientapp`, found by that name, for every message that a site gets, and importing Flower
-takes it more than a second of a processor. So the folder that a node searches first has a small program of
-that name. It asks this process to fork, and the child is what Flower wanted to start.
+takes more than a second of processor time. So the folder that a node searches first contains a small program
+of that name. It asks this process to fork, and the child acts as the program that Flower wanted to start.
 
     python -m shoal.federation.warm_app SOCKET
 """
@@ -30,7 +30,7 @@ ASK = Path(__file__).with_name("ask_warm_app.py")
 def start_warm_app(
     place: Path, environment: Mapping[str, str], log: Path
 ) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
-    """Start the process, in a folder of its own; also returns the environment for a node that uses it."""
+    """Start the process in its own folder; also returns the environment for a node that uses it."""
     path, programs = place / "app.sock", place / "bin"
     programs.mkdir()
     program = [sys.executable, "-IS", str(ASK), str(path), str(BIN / COMMAND)]
@@ -42,8 +42,8 @@ def start_warm_app(
 
 
 def wait_for_arguments(path: str) -> list[str]:
-    """Listen at a socket and fork for everyone who asks; returns in the children, with what was asked."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave nothing behind
+    """Listen at a socket and fork for every request; returns in the children, with the arguments."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children do not become zombies
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
@@ -59,7 +59,7 @@ def wait_for_arguments(path: str) -> list[str]:
 
 
 def main(path: str) -> None:
-    """Be ready until the process is ended."""
+    """Serve requests until the process is ended."""
     (found,) = entry_points(group="console_scripts", name=COMMAND)
     command = found.load()
     import flwr.clientapp  # noqa: F401  what the relay imports

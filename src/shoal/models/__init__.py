@@ -1,7 +1,7 @@
 """The models, by name.
 
 A model is a function of the shape of one sample and the number of classes (0 for regression). It returns an
-`nn.Module` without randomness of its own, whose last layer is `fc`.
+`nn.Module` that draws no random numbers in its forward pass, and whose last layer is `fc`.
 """
 
 from collections.abc import Callable

@@ -101,7 +101,7 @@ def cnn6(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def sigmoid_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Three 5x5 convolutions with sigmoids, the network on which DLG and iDLG were shown."""
+    """Three 5x5 convolutions with sigmoids: the network on which DLG and iDLG were demonstrated."""
     channels, height, width = image("sigmoid_cnn", shape, min_side=4)
     module = chain(
         conv1=nn.Conv2d(channels, 12, 5, stride=2, padding=2),

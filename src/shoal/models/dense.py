@@ -1,4 +1,4 @@
-"""Models for samples of any shape, which they flatten. As in all models, the last layer is `fc`."""
+"""Models that flatten samples of any shape. As in all models, the last layer is `fc`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def linear(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def logistic_ova(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """One logistic regression per class: one versus all."""
+    """One logistic regression per class (one-versus-all)."""
     if classes == 0:
         raise SpecError("logistic_ova needs classes, got a regression (classes = 0); use linear or mlp")
     wide = outputs("logistic_ova", classes)

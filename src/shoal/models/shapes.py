@@ -1,4 +1,4 @@
-"""Checks of the data's shape, before a model is built."""
+"""Checks of the data's shape before a model is built."""
 
 from __future__ import annotations
 

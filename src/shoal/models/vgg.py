@@ -21,7 +21,7 @@ def vgg16(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch") -> nn.M
             layers[f"relu{stage}_{place}"] = nn.ReLU()
             channels = width
         layers[f"pool{stage}"] = nn.MaxPool2d(2)
-    layers["avgpool"] = nn.AdaptiveAvgPool2d(1)  # images larger than 32 x 32 have more than one pixel left
+    layers["avgpool"] = nn.AdaptiveAvgPool2d(1)  # for images larger than 32 x 32, more than one pixel remains
     layers["flatten"] = nn.Flatten()
     layers["fc"] = nn.Linear(channels, outputs("vgg16", classes))
     return chain(**layers)

@@ -19,8 +19,8 @@ from shoal.core.types import Reply
 class GaussianNoise(Privacy):
     """Adds Gaussian noise to every number that a client sends; clients with few samples do not take part.
 
-    The noise is not calibrated to a sensitivity, so there is no (epsilon, delta) guarantee: it only blurs
-    what repeated replies would reveal.
+    The noise is not calibrated to a sensitivity, so there is no (epsilon, delta) guarantee: it only blurs the
+    information in repeated replies.
     """
 
     noise: float  # standard deviation

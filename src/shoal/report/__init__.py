@@ -1,1 +1,1 @@
-"""What a person sees of a run: tables, charts and self-contained pages made from run directories."""
+"""Tables, charts and self-contained HTML pages made from run directories."""

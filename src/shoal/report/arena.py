@@ -1,4 +1,4 @@
-"""The page of an arena: heat maps of defences by attacks. A deep colour is a good result in all of them."""
+"""The page of an arena: heat maps of defences by attacks. In all of them, a deep colour is a good result."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shoal.report.table import NOTHING
 
 Cells = Sequence[Mapping[str, Any]]  # see `shoal.study.arena.cells`
 HARM = "mean under attack"
-_SPAN = 0.1  # that a scale of colours has at least, lest noise look like a difference
+_SPAN = 0.1  # minimum range of a colour scale, lest noise look like a difference
 
 
 class HeatMetric(NamedTuple):
-    """A metric that has a heat map. Without `worst` or `best`, its scale ends at the numbers found."""
+    """A metric shown as a heat map. Without `worst` or `best`, its scale ends at the observed extremes."""
 
     field: str  # its name in a cell
     title: str
@@ -30,55 +30,55 @@ HEAT_METRICS = (
     HeatMetric(
         "accuracy",
         "Accuracy (%)",
-        "The mean of the last ten rounds, on the whole test set, over seeds. The mean is over untargeted "
-        "attacks. Grey: poor without an attack, and so nothing to choose.",
+        "Mean over the last ten rounds and over seeds, on the whole test set. The last column is the mean "
+        "over untargeted attacks. Without colour: the defence is poor even without an attack.",
     ),
     HeatMetric(
         "of_oracle",
         "Share of the oracle's accuracy (%)",
-        "Against uniform FedAvg over the honest clients alone, seed by seed: what no attack can take.",
+        "Relative to uniform FedAvg over the honest clients alone (the oracle), seed by seed.",
         0.5,
         1,
     ),
     HeatMetric(
         "worst_of_oracle",
         "The same, worst seed (%)",
-        "The seed on which the defence fared worst.",
+        "The seed with the worst result for the defence.",
         0.5,
         1,
     ),
     HeatMetric(
         "attack_success",
         "Success of targeted attacks (%)",
-        "How often the global model predicts what the attackers want.",
+        "How often the global model predicts the attackers' target.",
         1,
         0,
     ),
     HeatMetric(
         "tolerance",
         "Tolerance (%)",
-        "Accuracy under attack, as a share of the accuracy of the same defence without an attack.",
+        "Accuracy under attack as a share of the same defence's accuracy without an attack.",
         0,
         1,
     ),
     HeatMetric(
         "attackers_weight",
         "Weight given to attackers (%)",
-        "The attackers' share of the aggregation weights, averaged over rounds, where a defence has weights.",
+        "The attackers' share of the aggregation weights, averaged over rounds, for defences with weights.",
         best=0,
     ),
     HeatMetric(
         "attackers_step_share",
         "Attackers' share of the step (%)",
-        "The length of their part of the step along the step, over the step's length: the largest of the "
-        "last ten rounds, where a defence adds up updates.",
+        "The length of the attackers' contribution along the server step, relative to the step's length: the "
+        "largest value of the last ten rounds, for defences that add up updates.",
         best=0,
     ),
     HeatMetric(
         "detection",
         "Detection",
-        "How well weights tell attackers from honest clients: the area under the ROC curve, averaged over "
-        "rounds. 1 is perfect, 0.5 is chance.",
+        "How well the weights separate attackers from honest clients: the area under the ROC curve, averaged "
+        "over rounds. 1 is perfect, 0.5 is chance.",
         0,
         1,
         percent=False,
@@ -87,12 +87,12 @@ HEAT_METRICS = (
 
 
 def heats(cells: Cells) -> list[Heat]:
-    """The heat maps that have any numbers."""
+    """The heat maps that contain numbers."""
     return [heat for metric in HEAT_METRICS if (heat := _heat(metric, cells))]
 
 
 def _heat(metric: HeatMetric, cells: Cells) -> Heat | None:
-    """One heat map, without rows and columns that have no number."""
+    """One heat map, without empty rows and columns."""
     known = {
         (cell["defence"], cell["attack"]): float(cell[metric.field])
         for cell in cells
@@ -138,7 +138,7 @@ def _means(cells: Cells) -> dict[str, float]:
 
 
 def arena_page(title: str, facts: Mapping[str, str], cells: Cells, settings: Mapping[str, Any]) -> str:
-    """One self-contained HTML page. `settings` are those that all runs share, with dotted keys."""
+    """Render one self-contained HTML page. `settings` are those shared by all runs, with dotted keys."""
     return document(
         "arena.html",
         title,

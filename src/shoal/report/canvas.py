@@ -1,4 +1,4 @@
-"""The style that all charts share, and how a figure becomes SVG text."""
+"""The style that all charts share, and the conversion of figures to SVG text."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine, LayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-WIDTH, HEIGHT = 6.2, 3.5  # inches, of a chart that fills half a page
-SMALL = 4.1  # the width of one that fills a third
+WIDTH, HEIGHT = 6.2, 3.5  # inches, for a chart that fills half a page
+SMALL = 4.1  # inches: the width of a chart that fills a third
 _PAD = 0.05  # inches around a chart
 
 # Each of these colours has one purpose, so that a page can replace it by name in a dark theme.
 INK, MUTED, GRID = "#24292f", "#5c6570", "#e3e6ea"
 
-# The palette of Okabe and Ito, whose colours look different under the common kinds of colour blindness too.
-# Without its yellow and its black, which are hard to see on a light and on a dark background.
+# The palette of Okabe and Ito, whose colours can also be told apart with common kinds of colour blindness.
+# Its yellow and black are left out: they are hard to see on a light and on a dark background, respectively.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6f9b")
-# After the last colour comes the first again, with the next of these line styles.
+# After the last colour, the colours repeat with the next of these line styles.
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 # The colours of heat maps. The palest tenth is left out: a small number must not look like an empty cell.
 HEAT = ListedColormap(matplotlib.colormaps["YlGnBu"](np.linspace(0.1, 1, 256)))
-BAR = "#7d9bb5"  # of bars: quieter than a heat map or a line beside them
+BAR = "#7d9bb5"  # for bars: more muted than the heat maps and lines next to them
 MOST_BARS = 100  # beyond, the gaps between bars would be thinner than a pixel
 THOUSANDS = "{x:,.0f}"  # a whole number on an axis: 12,000
 
@@ -76,10 +76,10 @@ class Chart(Figure):
 
 
 class Snug(LayoutEngine):
-    """Gives the axes all the room that its texts leave; several axes, and a legend outside, are laid out by
-    matplotlib.
+    """A layout that gives a single axes all the room that its labels leave.
 
-    For one axes matplotlib's layout gives the same picture, but takes half of the time of a whole page.
+    Figures with several axes or an outside legend are laid out by matplotlib. For a single axes, matplotlib's
+    layout gives the same picture, but takes half the time of a whole page.
     """
 
     _adjust_compatible = _colorbar_gridspec = False
@@ -89,7 +89,7 @@ class Snug(LayoutEngine):
         if len(figure.axes) != 1 or figure.legends:
             ConstrainedLayoutEngine().execute(figure)
             return
-        for _ in range(2):  # a larger chart may have other ticks, whose labels take other room
+        for _ in range(2):  # resizing may change the ticks, and with them the room their labels need
             (axes,) = figure.axes
             before = _ticks(axes)
             _fit(figure, axes)
@@ -115,7 +115,7 @@ def _fit(figure: Figure, axes: Axes) -> None:
 
 
 def look(slot: int) -> dict[str, Any]:
-    """Colour and dashes of the line with this number."""
+    """The colour and line style of the line with this number."""
     again, place = divmod(slot, len(COLOURS))
     return {"color": COLOURS[place], "linestyle": DASHES[again % len(DASHES)]}
 
@@ -130,20 +130,20 @@ def canvas(width: float, height: float) -> tuple[Figure, Axes]:
             "right": 1 - 0.1 / width,
             "top": 1 - 0.1 / height,
         }
-        axes = figure.subplots(gridspec_kw=about)  # where most charts will be, so that their ticks stay
+        axes = figure.subplots(gridspec_kw=about)  # near the final position, so that ticks stay
     return figure, axes
 
 
 def svg(figure: Figure, name: str) -> str:
-    """A figure as SVG text, the same bytes every time. Text in it uses the font of the page.
+    """A figure as SVG text, identical bytes every time. Text in it uses the font of the page.
 
-    `name` makes the ids in one figure different from those in the other figures of a page.
+    `name` keeps the ids in one figure different from those in the page's other figures.
     """
     out = io.StringIO()
     # None leaves out the date and the version of matplotlib.
     nothing: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": f"shoal {name}"}), warnings.catch_warnings():
-        # The browser draws the text with its own fonts, so it does not matter which glyphs ours lack.
+        # The browser draws the text with its own fonts, so glyphs missing from matplotlib's do not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         engine = figure.get_layout_engine()
         if engine is not None:
@@ -157,7 +157,7 @@ def svg(figure: Figure, name: str) -> str:
 def draw_bars(
     axes: Axes, heights: np.ndarray, edges: np.ndarray, *, bottom: float = 0.0, lying: bool = False
 ) -> None:
-    """Bars between `edges` [bars + 1], upright or lying; of many bars, one outline without gaps."""
+    """Draw bars between `edges` [bars + 1], vertical or horizontal; many bars become one filled outline."""
     if len(heights) > MOST_BARS:
         direction: Literal["horizontal", "vertical"] = "horizontal" if lying else "vertical"
         drawn = np.maximum(heights, bottom)
@@ -172,12 +172,12 @@ def draw_bars(
 
 
 def whole_ticks(most: int) -> MaxNLocator:
-    """At most so many ticks, at whole numbers."""
+    """A locator for at most `most` ticks, at whole numbers."""
     return MaxNLocator(nbins=most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
 
 
 def log_scale(axes: Axes, which: Literal["x", "y"]) -> None:
-    """Turn one axis of a drawn chart into a log scale with plain numbers at its ticks; its title says so."""
+    """Switch one axis of a drawn chart to a log scale with plain tick labels, and say so in its title."""
     plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if 1 <= value < 1e9 else f"{value:g}")
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -209,8 +209,8 @@ def spread_apart(places: Sequence[float], gap: float) -> list[float]:
 
 
 def short(label: str, length: int = 26) -> str:
-    """A text from outside (a label, a name), made fit for a chart."""
+    """An external text (a label, a name), cleaned and shortened for a chart."""
     # Control characters are not allowed in XML.
     clean = "".join(c if c.isprintable() else " " for c in label)
     cut = clean if len(clean) <= length else clean[: length - 1] + "…"
-    return cut.replace("$", r"\$")  # matplotlib would set what stands between two dollars as a formula
+    return cut.replace("$", r"\$")  # matplotlib would typeset text between two dollar signs as a formula

@@ -1,4 +1,4 @@
-"""Charts of runs. Every function makes a `Figure` of its own; no global state of matplotlib changes."""
+"""Charts of runs. Every function returns a new `Figure`; no global state of matplotlib changes."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from shoal.report.runs import RunView, number
 from shoal.report.series import METRIC_AXES, Against, Axis, Curve, Histogram, metric_curves, percent
 from shoal.report.table import byte_unit, comparison_rows, second_unit, stat_text
 
-MOST_BANDS = 8  # with more lines than this, their bands would hide one another
+MOST_BANDS = 8  # with more lines than this, the bands would hide one another
 FINAL_AXES = {
     "final_accuracy": percent("Final accuracy"),
     "final_mse": Axis("Final MSE"),
     "mean_client_accuracy": percent("Mean client accuracy"),
 }
 _LINE = 13.5  # points between the labels of neighbouring lines
-_SPAN = 0.1  # of a scale from 0 to 100 % that an axis shows at least, lest noise look like a difference
-_FAR = 30.0  # times as large: too far apart for a linear scale
+_SPAN = 0.1  # minimum range of an axis, as a share of 0 to 100 %, lest noise look like a difference
+_FAR = 30.0  # values whose ratio exceeds this are too far apart for a linear scale
 
 
 def metric_chart(
     runs: Sequence[RunView], metric: str, against: Against = "rounds", width: float = WIDTH
 ) -> Figure | None:
-    """A line of the metric for each label; None where no run has measured it, or the cost is not known."""
+    """One line of the metric per label; None if no run has measured it, or if the cost is unknown."""
     axis = METRIC_AXES.get(metric, Axis(short(metric.replace("_", " ").capitalize())))
     return line_chart(metric_curves(runs, metric, against), axis, against, width)
 
@@ -54,7 +54,7 @@ def metrics_chart(
 
 
 def fairness_chart(run: RunView, width: float = WIDTH) -> Figure | None:
-    """Accuracy at the clients: their mean with one standard deviation, and the mean of the worst tenth."""
+    """Client accuracy: the mean with one standard deviation, and the mean of the worst tenth."""
     wanted = {
         "accuracy": "Global test set",
         "mean_client_accuracy": "Mean client",
@@ -73,7 +73,7 @@ def fairness_chart(run: RunView, width: float = WIDTH) -> Figure | None:
 def line_chart(
     curves: Sequence[Curve], axis: Axis, against: Against | Axis, width: float = WIDTH
 ) -> Figure | None:
-    """Lines with bands; where there are several, each has its label at its right end.
+    """Lines with bands; several lines are labelled at their right ends.
 
     The x axis is a cost of a run (from 0), or any other axis (from where the lines begin).
     """
@@ -98,7 +98,7 @@ def line_chart(
         values = np.concatenate([curve.mean for curve in curves])
         if values.min() > 0 and values.max() > _FAR * values.min():
             log_scale(axes, "y")
-            axes.set_ylim(bottom=values.min() / 2)  # a band that reaches down to 0 would have no end
+            axes.set_ylim(bottom=values.min() / 2)  # a band that reaches down to 0 would have no lower end
     if len(curves) > 1:
         _end_labels(axes, curves, axis.factor, _LINE / (72 * (height - 0.7)))
     return figure
@@ -107,9 +107,9 @@ def line_chart(
 def final_chart(
     runs: Sequence[RunView], metric: str, width: float = WIDTH, beside: str = ""
 ) -> Figure | None:
-    """The final value of each label with its deviation over seeds, best at the top; each seed is a ring.
+    """The final value of each label with its deviation over seeds, best at the top; rings are single seeds.
 
-    The mean of a second metric, `beside`, is a diamond.
+    A diamond shows the mean of a second metric, `beside`.
     """
     rows = comparison_rows(runs)
     axis = FINAL_AXES[metric]
@@ -118,7 +118,7 @@ def final_chart(
         return None
     known.sort(key=lambda entry: entry[2].mean, reverse=axis.factor == 1)
     figure, axes = canvas(width, max(_height(width) - 0.2, 0.75 + 0.26 * len(known)))
-    at_the_end = axes.get_yaxis_transform()  # x in parts of the chart, y in data
+    at_the_end = axes.get_yaxis_transform()  # x in axes fractions, y in data coordinates
     second = {row.label: stat for row in rows if beside and (stat := row.stat(beside))}
     for place, (slot, label, stat) in enumerate(known):
         colour = look(slot)["color"]
@@ -142,7 +142,7 @@ def final_chart(
 
 
 def histogram_chart(histogram: Histogram, x_title: str, y_title: str, width: float = WIDTH) -> Figure:
-    """A bar for each bin; on a log scale where one bar would dwarf all others."""
+    """One bar per bin; on a log scale if one bar would dwarf all others."""
     figure, axes = canvas(width, _height(width))
     heights, edges = histogram.heights, histogram.edges - 0.5  # so that a bar is centred on its number
     largest, *others = sorted(heights.tolist(), reverse=True)
@@ -164,7 +164,7 @@ def histogram_chart(histogram: Histogram, x_title: str, y_title: str, width: flo
 
 
 def _at_least(limits: tuple[float, float], span: float) -> tuple[float, float]:
-    """The limits, moved apart until they span so much."""
+    """The limits, widened to a range of at least `span`."""
     more = max(0.0, span - (limits[1] - limits[0])) / 2
     return limits[0] - more, limits[1] + more
 
@@ -214,7 +214,7 @@ def _frame_x(axes: Axes, curves: Sequence[Curve], against: Against | Axis, facto
         axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_formatter("{x:,g}" if max(ends) < 10 else THOUSANDS)
         return
-    # Up to a factor of ten between their costs, all lines can still be seen on a linear scale.
+    # If costs differ by at most a factor of ten, all lines can be seen on a linear scale.
     if against != "rounds" and min(curve.x[0] for curve in curves) > 0 and max(ends) > 10 * min(ends):
         log_scale(axes, "x")
         return
@@ -225,7 +225,7 @@ def _frame_x(axes: Axes, curves: Sequence[Curve], against: Against | Axis, facto
 
 
 def _end_labels(axes: Axes, curves: Sequence[Curve], factor: float, gap: float) -> None:
-    axes.get_ylim()  # makes matplotlib settle the limits, which the transform below relies on
+    axes.get_ylim()  # finalises the limits, which the transform below relies on
     to_axes = axes.transScale + axes.transLimits
     ends = [float(to_axes.transform((1.0, factor * curve.mean[-1]))[1]) for curve in curves]
     for curve, place in zip(curves, spread_apart(ends, gap), strict=True):

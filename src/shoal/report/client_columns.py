@@ -1,4 +1,4 @@
-"""The results of each client as columns of texts, for pages and terminals; nothing here draws."""
+"""The results of each client as columns of strings, for pages and terminals; no drawing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shoal.report.table import NOTHING
 
 FEW_LABELS = 6  # classes whose counts fit into a table
 
-Columns = dict[str, list[str]]  # title -> a text for each client
+Columns = dict[str, list[str]]  # title -> one string per client
 
 
 def client_columns(run: RunView) -> Columns:
-    """What is known of each client, with the columns that say something; empty if nothing is."""
+    """The known results of each client, without empty columns; empty if nothing is known."""
     rows: Sequence[Mapping[str, Any]] = run.summary.get("clients") or ()
     if not rows:
         return {}

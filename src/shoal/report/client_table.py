@@ -1,4 +1,4 @@
-"""The results of each client: a table, and their curves if they are few."""
+"""The results of each client: a table, and curves if there are few clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_TRACKS = 10  # clients whose lines can be told apart in one chart
 
 
 def client_table(run: RunView) -> PageTable | None:
-    """The table of a page."""
+    """The table of all clients for a page; None if the run has no client results."""
     columns = client_columns(run)
     if not columns:
         return None
@@ -26,7 +26,7 @@ def client_table(run: RunView) -> PageTable | None:
 
 
 def client_tracks(run: RunView) -> list[Curve]:
-    """The accuracy of each client over rounds, where records have it: of few clients."""
+    """The accuracy of each client over rounds, if recorded, for at most `MOST_TRACKS` clients."""
     names = {str(row["client"]): client_name(row) for row in run.summary.get("clients") or ()}
     tracks: dict[str, list[tuple[float, float]]] = {}
     for record in run.rounds:

@@ -24,11 +24,11 @@ from shoal.report.table import (
     stat_text,
 )
 
-_LEFT_OUT = ("mean_accuracy", "total_seconds")  # of the table, which has to fit on a page
+_LEFT_OUT = ("mean_accuracy", "total_seconds")  # left out of the table, which has to fit on a page
 
 
 def comparison_page(runs: Sequence[RunView], title: str) -> str:
-    """Which label is best and by how much, how each learned, what it cost, and how their settings differ."""
+    """Render the comparison: which label is best and by how much, learning curves, costs and settings."""
     unfinished = sum(not run.finished for run in runs)
     labels = list(dict.fromkeys(run.label for run in runs))
     rows = comparison_rows(runs)
@@ -69,14 +69,14 @@ def _results(
 
 
 def _charts(runs: Sequence[RunView]) -> dict[str, Gallery]:
-    """Title of a section -> its charts, for those that have any."""
+    """Section title -> its charts, for sections with charts."""
     many = len({run.label for run in runs}) > MOST_BANDS
     drawn = {title: gallery(sketches, roomy=many) for title, sketches in comparison_sketches(runs).items()}
     return {title: cards for title, cards in drawn.items() if cards}
 
 
 def comparison_sketches(runs: Sequence[RunView]) -> dict[str, list[Sketch]]:
-    """Title of a section -> its charts, some of which may have nothing to show."""
+    """Section title -> its charts, some of which may have nothing to show."""
     regression = is_regression(runs)
     metric, name, final = ("mse", "MSE", "MSE") if regression else ("accuracy", "Accuracy", "accuracy")
     labels = {run.label for run in runs}
@@ -118,13 +118,13 @@ def comparison_sketches(runs: Sequence[RunView]) -> dict[str, list[Sketch]]:
 
 
 def _mixed(runs: Sequence[RunView], labels: Sequence[str]) -> dict[str, list[str]]:
-    """Label -> settings besides the seed in which its runs differ, for the labels that have any."""
+    """Label -> settings besides the seed in which its runs differ, for labels with such settings."""
     found = {label: varying([settings_of(run) for run in runs if run.label == label]) for label in labels}
     return {label: keys for label, keys in found.items() if keys}
 
 
 def _settings(runs: Sequence[RunView], labels: Sequence[str]) -> tuple[str, str]:
-    """As TOML: the settings that all runs share, and those of each label; empty where there is one label."""
+    """As TOML: the settings that all runs share, and those of each label (empty for a single label)."""
     flat = [flatten(run.spec) for run in runs]
     differing = set(varying(flat))
     shared = toml({key: value for key, value in flat[0].items() if key not in differing})
@@ -132,7 +132,7 @@ def _settings(runs: Sequence[RunView], labels: Sequence[str]) -> tuple[str, str]
     for label in labels:
         first = next(settings for run, settings in zip(runs, flat, strict=True) if run.label == label)
         mine = {key: value for key, value in first.items() if key in differing - {"seed"}}
-        own.append(f"# {label}\n{toml(mine)}" if mine else f"# {label}: nothing of its own")
+        own.append(f"# {label}\n{toml(mine)}" if mine else f"# {label}: only shared settings")
     return shared, "\n\n\n".join(own) if len(labels) > 1 else ""
 
 

@@ -1,4 +1,4 @@
-"""The page and the picture of the demo: five systems, each beside FedAvg."""
+"""The page and the picture of the demo: five systems, each compared with FedAvg."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = {
 
 
 class DemoScene(NamedTuple):
-    """One way in which clients differ, and the system that is for it."""
+    """One way in which clients differ, and the system designed for it."""
 
     unlike: str
     title: str
@@ -39,12 +39,12 @@ class DemoScene(NamedTuple):
 
     @property
     def judged_by(self) -> str:
-        """The column of tables with the final value of the metric."""
+        """The table column with the final value of the metric."""
         return self.metric if self.metric in COLUMNS else "final_accuracy"
 
 
 class SceneSection(NamedTuple):
-    """A scene as the template shows it."""
+    """A scene in the form that the template takes."""
 
     unlike: str
     title: str
@@ -54,7 +54,7 @@ class SceneSection(NamedTuple):
 
 
 def demo_page(scenes: Sequence[DemoScene]) -> str:
-    """One self-contained HTML page."""
+    """Render one self-contained HTML page."""
     runs = [run for scene in scenes for run in scene.runs]
     seconds = sum(float(run.summary.get("total_seconds") or 0) for run in runs)
     seeds = sorted({str(run.spec.get("seed")) for run in runs})
@@ -62,12 +62,12 @@ def demo_page(scenes: Sequence[DemoScene]) -> str:
         "Systems": ", ".join(NAMES[scene.system] for scene in scenes),
         "Runs": str(len(runs)),
         "Seeds": ", ".join(seeds),
-        "Time of all runs, one after another": human_seconds(seconds),
+        "Total time of all runs": human_seconds(seconds),
     }
     return document(
         "demo.html",
         "Five ways in which clients differ",
-        "Shoal at work",
+        "Demo",
         facts,
         None,
         tiles=[_tile(scene) for scene in scenes],
@@ -79,7 +79,7 @@ _COST = {"rounds": ("", ""), "bytes": ("bytes_up", "upload"), "virtual_seconds":
 
 
 def _tile(scene: DemoScene) -> Tile:
-    """The system's result beside FedAvg's, and what it took if that is what the scene is about."""
+    """The system's result next to FedAvg's, with its relative cost if the scene is about costs."""
     plain, ours = comparison_rows(scene.runs)
     result, other = ours.stat(scene.judged_by), plain.stat(scene.judged_by)
     cost, of_what = _COST.get(scene.against, ("", ""))
@@ -156,8 +156,8 @@ def _across(scene: DemoScene) -> tuple[str, float]:
 def _legend(panel: matplotlib.axes.Axes) -> None:
     panel.axis("off")
     lines = (
-        ("in colour: the system", COLOURS[0]),
-        ("in grey: FedAvg", "#7d8791"),
+        ("colour: the system", COLOURS[0]),
+        ("grey: FedAvg", "#7d8791"),
         ("bands: one standard deviation", INK),
         ("over three seeds", INK),
     )

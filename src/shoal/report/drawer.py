@@ -1,6 +1,6 @@
 """`python -m shoal.report.drawer` draws the page of one run, whose folder it reads from stdin.
 
-It has loaded what it draws with by the time the run is over. If stdin ends first, there is nothing to draw.
+It loads matplotlib while the run is still going. If stdin closes without a folder, it draws nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from shoal.report.runs import read_run
 
 def main() -> None:
     """Wait for the folder, then write its page."""
-    gc.disable()  # the process ends before garbage can hurt
-    matplotlib.rcdefaults()  # a file `matplotlibrc` in the current folder has no say
+    gc.disable()  # the process ends before garbage matters
+    matplotlib.rcdefaults()  # ignore a `matplotlibrc` in the current folder
     folder = Path(os.fsdecode(sys.stdin.buffer.read()))
     if folder != Path():
         run = read_run(folder)
@@ -28,4 +28,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # somebody waits for it, and there is nothing to tidy up
+    os._exit(0)  # the caller waits for it, and there is nothing to clean up

@@ -9,14 +9,14 @@ _STOPS = ((240, 249, 215), (127, 205, 187), (29, 145, 192), (8, 29, 88))  # from
 
 
 class Shade(NamedTuple):
-    """A cell: its text, and how deep its colour is, from 0 to 1; None for no colour."""
+    """A cell: its text, and the depth of its colour from 0 to 1 (None for no colour)."""
 
     text: str
     depth: float | None = None
 
 
 class Heat(NamedTuple):
-    """A heat map: a row of shades for each name."""
+    """A heat map: one row of cells per name."""
 
     title: str
     remark: str
@@ -25,7 +25,7 @@ class Heat(NamedTuple):
 
 
 def colours(depth: float) -> tuple[str, str]:
-    """The background colour of a cell, and a text colour that can be read on it."""
+    """The background colour of a cell, and a readable text colour for it."""
     place = min(max(depth, 0.0), 1.0) * (len(_STOPS) - 1)
     begin = min(int(place), len(_STOPS) - 2)
     mixed = (

@@ -1,4 +1,4 @@
-"""Heat maps as figures: a matrix of numbers, and the shades of a table."""
+"""Heat maps as figures: for a matrix of numbers, and for a table of shaded cells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from shoal.report.canvas import HEAT, INK, MUTED, STYLE, canvas, short
 from shoal.report.heatmap_cells import Heat, colours
 
-_CELL, _SIDE = (0.62, 0.34), (2.4, 1.1)  # inches (width, height): of a cell, and of labels and margins
+_CELL, _SIDE = (0.62, 0.34), (2.4, 1.1)  # inches (width, height): a cell; labels and margins
 
 
 def heat_map(
@@ -26,10 +26,10 @@ def heat_map(
     *,
     root: bool = False,
 ) -> Figure:
-    """`values` [rows, columns] as coloured cells with their numbers; what is not finite stays blank.
+    """`values` [rows, columns] as coloured cells with their numbers; non-finite cells stay blank.
 
-    `titles` are those of the two axes (rows, columns), `label` says what the numbers are. `root` colours on a
-    square-root scale, on which small numbers differ more.
+    `titles` belong to the two axes (rows, columns), `label` to the colour bar. `root` sets a square-root
+    colour scale, on which small numbers differ more.
     """
     size = (_CELL[0] * len(columns) + _SIDE[0], _CELL[1] * len(rows) + _SIDE[1])
     shown = np.ma.masked_invalid(values)
@@ -58,7 +58,7 @@ def heat_map(
 
 
 def shaded_table(heat: Heat) -> Figure:
-    """A heat map as a page shows it: cells with their texts, whose colours say how good they are."""
+    """A heat map as shown on a page: cells with their texts, coloured by how good they are."""
     wide, tall = len(heat.columns), len(heat.rows)
     with matplotlib.rc_context(STYLE):
         figure, axes = canvas(_CELL[0] * 1.25 * wide + _SIDE[0] / 1.5, _CELL[1] * tall + _SIDE[1])

@@ -22,14 +22,14 @@ _NAMED = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {c: f"--line-{i}" fo
 
 
 class Badge(NamedTuple):
-    """A short text beside the kind of the page, such as `finished`."""
+    """A short text next to the kind of the page, such as `finished`."""
 
     text: str
     kind: Literal["good", "warn"]
 
 
 class Tile(NamedTuple):
-    """A number at the top of a page; `more` stands below it."""
+    """A number at the top of a page, with the text `more` below it."""
 
     name: str
     value: str
@@ -41,7 +41,7 @@ class TableCell(NamedTuple):
 
     text: str
     kind: str = ""  # classes of the style sheet
-    slot: int | None = None  # gives the cell a dot in the colour of the line with this number
+    slot: int | None = None  # marks the cell with the colour of the line with this number
     more: str = ""  # smaller, below the text
     depth: float | None = None  # of its colour in a heat map, from 0 to 1
 
@@ -62,24 +62,24 @@ class Card(NamedTuple):
 
 
 class Gallery(NamedTuple):
-    """Charts beside one another: two in a row, or three small ones."""
+    """Charts side by side: two in a row, or three small ones."""
 
     cards: Sequence[Card]
     small: bool
 
 
 class Sketch(NamedTuple):
-    """A chart that is still to be drawn, at the width that a page has for it."""
+    """A chart that is drawn later, once the page has set its width."""
 
-    draw: Callable[[float], Figure | None]  # None where there is nothing to show
+    draw: Callable[[float], Figure | None]  # None if there is nothing to show
     title: str
     remark: str = ""
 
 
 def gallery(sketches: Sequence[Sketch], *, roomy: bool = False) -> Gallery | None:
-    """The charts that have something to show; None if none has.
+    """Draw the charts that have something to show; None if there are none.
 
-    An odd number of them would leave a gap in rows of two, so it makes rows of three; `roomy` forbids that.
+    An odd number of charts would leave a gap in rows of two, so they go in rows of three, unless `roomy`.
     """
     drawn = [(sketch, figure) for sketch in sketches if (figure := sketch.draw(WIDTH))]
     if not drawn:
@@ -91,10 +91,10 @@ def gallery(sketches: Sequence[Sketch], *, roomy: bool = False) -> Gallery | Non
 
 
 def card(figure: Figure, title: str, remark: str = "") -> Card:
-    """A figure as SVG that can stand in a page beside others, in its colours."""
+    """A figure as SVG in the page's colours, with ids that do not clash with other figures."""
     picture = svg(figure, title)
     picture = picture[picture.index("<svg") :].strip()
-    # An id must be unique on a page. Those that nothing links to are the same in every figure: remove them.
+    # Ids must be unique on a page. Ids that nothing refers to are the same in every figure: remove them.
     linked = set(re.findall(r"#([\w.-]+)", picture))
     picture = re.sub(r'(<\w+[^<>]*?) id="([^"]*)"', lambda m: m[0] if m[2] in linked else m[1], picture)
     picture = picture.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1)
@@ -104,7 +104,7 @@ def card(figure: Figure, title: str, remark: str = "") -> Card:
 
 
 def toml(flat: Mapping[str, Any]) -> str:
-    """Settings with dotted keys as TOML, those without a table first."""
+    """Settings with dotted keys as TOML; keys outside any table come first."""
     tables: dict[str, list[str]] = {"": []}
     for key, value in flat.items():
         table_name, _, name = key.partition(".") if "." in key else ("", "", key)
@@ -124,13 +124,13 @@ def _inline(value: Any) -> str:
 def document(
     template: str, title: str, kind: str, facts: Mapping[str, str], badge: Badge | None, **parts: Any
 ) -> str:
-    """A whole page: a template that extends page.html, filled in with its parts."""
+    """Render a whole page: a template that extends page.html, filled with its parts."""
     title = title.replace(" %", "\N{NO-BREAK SPACE}%")
     return _TEMPLATES.get_template(template).render(title=title, kind=kind, facts=facts, badge=badge, **parts)
 
 
 def _small_units(value: str) -> Markup:
-    """`4 min 05 s` with smaller units."""
+    """Markup for a value such as `4 min 05 s`, with the units in smaller type."""
     return Markup(re.sub(r"(?<=\d) ([^\d ]+)", r" <small>\1</small>", str(escape(value))))
 
 

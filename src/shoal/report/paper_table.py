@@ -13,11 +13,11 @@ from shoal.core.errors import SpecError
 from shoal.report.runs import RunView, number
 from shoal.report.table import COLUMNS, FEWEST, NOTHING, Row, comparison_rows, marks, shown_columns, stat_text
 
-LEVEL = 0.95  # of the intervals
+LEVEL = 0.95  # of the confidence intervals
 
 
 class PairedDifference(NamedTuple):
-    """A label minus the first label, seed by seed: the mean, and half the width of its interval."""
+    """A label minus the first label, paired by seed: the mean, and half the width of its interval."""
 
     mean: float
     half: float | None  # None with fewer than three seeds
@@ -25,9 +25,9 @@ class PairedDifference(NamedTuple):
 
 
 def paired(runs: Sequence[RunView], metric: str) -> dict[str, PairedDifference]:
-    """Label -> its difference to the first label, over the seeds that both have finished.
+    """Label -> its difference from the first label, over the seeds that both have finished.
 
-    The interval is that of Student's t for the mean of the differences, at 95 %.
+    The interval is the 95 % confidence interval of the mean difference, by Student's t.
     """
     values: dict[str, dict[object, float]] = {}
     for run in runs:
@@ -55,7 +55,7 @@ def _half(values: Sequence[float]) -> float | None:
 
 
 def difference_text(metric: str, difference: PairedDifference | None) -> str:
-    """Such as `+1.20 [0.35, 2.05]`; without an interval where there are too few seeds."""
+    """A text such as `+1.20 [0.35, 2.05]`; without an interval if there are too few seeds."""
     if difference is None:
         return NOTHING
     factor, decimals = (100, 2) if COLUMNS[metric].kind == "share" else (1, 4)
@@ -67,7 +67,7 @@ def difference_text(metric: str, difference: PairedDifference | None) -> str:
 
 
 def main_metric(rows: Sequence[Row]) -> str:
-    """The first column: what the comparison is about."""
+    """The main metric of the comparison: its first column."""
     return next(iter(shown_columns(rows)), "final_accuracy")
 
 
@@ -95,11 +95,11 @@ def paper_table(runs: Sequence[RunView], form: str) -> str:
             cells.append((difference_text(metric, differences.get(row.label)), False))
         lines.append(cells)
     seeds = f"Mean ± standard deviation over seeds; difference in {COLUMNS[metric].title.lower()}, "
-    note = seeds + f"paired by seed, with its {LEVEL:.0%} interval."
+    note = seeds + f"paired by seed, with its {LEVEL:.0%} confidence interval."
     return FORMS[form](head, lines, note if differences else "")
 
 
-Cells = Sequence[Sequence[tuple[str, bool]]]  # texts, and whether they are bold
+Cells = Sequence[Sequence[tuple[str, bool]]]  # each a text, and whether it is bold
 
 
 def _markdown(head: Sequence[str], lines: Cells, note: str) -> str:
@@ -144,7 +144,7 @@ def _latex(head: Sequence[str], lines: Cells, note: str) -> str:
 
 
 def _csv(runs: Sequence[RunView], rows: Sequence[Row]) -> str:
-    """Full precision, one row for each label: mean and deviation of every column, and the difference."""
+    """Full precision, one row per label: mean and deviation of every column, and the paired difference."""
     columns, out = shown_columns(rows), io.StringIO()
     metric = main_metric(rows)
     differences = paired(runs, metric)
@@ -167,7 +167,7 @@ def _csv(runs: Sequence[RunView], rows: Sequence[Row]) -> str:
 
 
 FORMS: Mapping[str, Callable[[Sequence[str], Cells, str], str]] = {
-    "csv": lambda head, lines, note: "",  # has rows and columns of its own
+    "csv": lambda head, lines, note: "",  # not used: `_csv` has its own rows and columns
     "latex": _latex,
     "markdown": _markdown,
 }

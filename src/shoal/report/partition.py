@@ -16,7 +16,7 @@ from shoal.report.canvas import HEAT, INK, MUTED, STYLE, THOUSANDS, draw_bars, s
 
 
 def partition_picture(counts: np.ndarray, clients: Sequence[int], population: int, title: str) -> Figure:
-    """A heat map of `counts` [clients, classes], with the sum of each client above and of each class beside.
+    """A heat map of `counts` [clients, classes], with the sums per client above and per class at the side.
 
     `clients` are the ids of the clients drawn: all of the `population`, or a sample of it.
     """
@@ -52,17 +52,17 @@ def _what_is_shown(counts: np.ndarray, population: int) -> str:
 
 
 def _has_numbers(counts: np.ndarray) -> bool:
-    """Whether there is room for the number in each cell."""
+    """Whether the cells have room for their numbers."""
     return len(counts) <= 16 and len(counts[0]) <= 20
 
 
 def _heat_map(figure: Figure, body: Axes, bar: Axes, counts: np.ndarray) -> None:
     held = counts[counts > 0]
     largest = max(int(counts.max()), 1)
-    # Where a few cells are far above the others, a linear scale would show only them.
+    # If a few cells are far above the others, a linear scale would show only those.
     uneven = held.size > 0 and largest > 8 * float(np.median(held))
     norm = PowerNorm(0.5, vmin=0, vmax=largest) if uneven else Normalize(0, largest)
-    drawn = np.ma.masked_equal(counts.T, 0)  # [classes, clients]; where a client has nothing stays blank
+    drawn = np.ma.masked_equal(counts.T, 0)  # [classes, clients]; zeros stay blank
     image = body.imshow(drawn, aspect="auto", cmap=HEAT, norm=norm)
     body.set_facecolor("#f7f7f8")
     body.grid(visible=False)
@@ -78,7 +78,7 @@ def _heat_map(figure: Figure, body: Axes, bar: Axes, counts: np.ndarray) -> None
 
 
 def _root_ticks(largest: int) -> list[int]:
-    """Round numbers for a square-root scale, each at least a tenth of the scale from the next."""
+    """Round tick values for a square-root scale, at least a tenth of the scale apart."""
     kept = []
     above = 1.1
     for power in range(len(str(largest)), -1, -1):
@@ -112,7 +112,7 @@ def _name_rows_and_columns(body: Axes, clients: Sequence[int], classes: int, tal
     body.set_ylabel("Class")
     body.xaxis.set_major_locator(whole_ticks(12))
     body.xaxis.set_major_formatter(FuncFormatter(name))
-    # One row needs about 0.17 inches; of many classes, every fifth or so gets its number.
+    # One row needs about 0.17 inches; with many classes, only every fifth or so is labelled.
     step = next(s for s in (1, 2, 5, 10, 20, 50, 100, classes) if classes / s * 0.17 <= tall)
     body.set_yticks(range(0, classes, step))
     body.spines["bottom"].set_visible(False)

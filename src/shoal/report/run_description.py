@@ -1,4 +1,4 @@
-"""What was run, in a few words: the line under the title of a page."""
+"""A short description of a run: the line under the title of a page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.report.runs import RunView, brief, method_of, number, table_of
 
 
 def facts(run: RunView) -> dict[str, str]:
-    """Name -> value; empty where the run does not say."""
+    """Name -> value; a value is empty if it is unknown."""
     task = table_of(run.spec, "task")
     return {
         "Method": method_of(run),
@@ -23,7 +23,7 @@ def facts(run: RunView) -> dict[str, str]:
 
 
 def shared_facts(runs: Sequence[RunView]) -> dict[str, str]:
-    """The facts that are the same for all runs, and all seeds."""
+    """The facts that are the same for all runs, and the list of seeds."""
     told = [facts(run) for run in runs]
     shared = {name: value for name, value in told[0].items() if all(other[name] == value for other in told)}
     seeds = {run.spec["seed"] for run in runs if isinstance(run.spec.get("seed"), int)}
@@ -32,13 +32,13 @@ def shared_facts(runs: Sequence[RunView]) -> dict[str, str]:
 
 
 def planned(run: RunView) -> int | None:
-    """How many rounds the run was to have."""
+    """The planned number of rounds."""
     rounds = number(run.spec.get("rounds"))
     return None if rounds is None else int(rounds)
 
 
 def population(run: RunView) -> int | None:
-    """How many clients there are; None if the run does not say."""
+    """The number of clients; None if it is unknown."""
     clients = number(table_of(run.spec, "partition").get("clients"))
     return len(run.summary.get("clients", ())) or None if clients is None else int(clients)
 
@@ -56,19 +56,19 @@ def _clients(run: RunView) -> str:
     if not sizes or max(sizes) == clients:
         return told
     a_round = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
-    return f"{told}, {a_round} a round" if told else f"{a_round} a round"
+    return f"{told}, {a_round} per round" if told else f"{a_round} per round"
 
 
 def partition_text(partition: Mapping[str, Any]) -> str:
-    """A table `[partition]` of a spec in words, such as `dirichlet (beta = 0.1)`, without its clients."""
+    """The `[partition]` table of a spec as text, such as `dirichlet (beta = 0.1)`, without its clients."""
     kind = str(partition.get("kind", ""))
     details = [f"{k} = {brief(v)}" for k, v in partition.items() if k not in ("kind", "clients")]
     return f"{kind} ({', '.join(details)})" if details and kind else kind
 
 
 def sample_text(run: RunView) -> str:
-    """A sentence on which clients were evaluated; empty where all were, or it is not known."""
+    """A sentence on which clients were evaluated; empty if all were, or if it is unknown."""
     clients, sample = population(run), number(table_of(run.spec, "evaluate").get("clients"))
     if clients is None or sample is None or sample >= clients:
         return ""
-    return f"Measured at {int(sample):,} of {clients:,} clients."
+    return f"Measured on {int(sample):,} of {clients:,} clients."

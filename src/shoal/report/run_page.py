@@ -43,8 +43,8 @@ from shoal.report.series import (
 from shoal.report.table import COLUMNS, NOTHING, human_bytes, human_seconds
 from shoal.report.timeline import MOST_ROWS, bits_chart, gantt_chart
 
-_MOST = 20  # rows of a table, and charts of a method's own metrics
-# numbers of the summary that stand elsewhere on the page
+_MOST = 20  # limit for rows of a table, and for charts of a method's own metrics
+# summary entries that are shown elsewhere on the page
 _TOLD = frozenset({"method", "dataset", "model", "seed", "rounds", "rejected", "personalised", *COLUMNS})
 
 _NAMES = {
@@ -65,12 +65,12 @@ class Rejected(NamedTuple):
 
     replies: int
     reasons: PageTable
-    left_out: int  # reasons that are too rare for the table
+    left_out: int  # number of reasons too rare for the table
     charts: Gallery | None
 
 
 def single_page(run: RunView, title: str) -> str:
-    """How good the model is, what it cost, how well each client is served, and what exactly was run."""
+    """Render the report of one run: model quality, costs, results per client, and the exact spec."""
     return document(
         "single.html",
         title,
@@ -102,12 +102,12 @@ def _tiles(run: RunView) -> list[Tile]:
     costs = []
     for cost, name in (("bytes_up", "Sent up"), ("bytes_down", "Sent down")):
         spent = total(run, cost)
-        share = "" if spent is None else f"{human_bytes(spent / rounds)} a round"
+        share = "" if spent is None else f"{human_bytes(spent / rounds)} per round"
         costs.append(Tile(name, human_bytes(spent), share))
     seconds, virtual = total(run, "seconds"), total(run, "virtual_seconds")
     more = f"simulated: {human_seconds(virtual)}" if virtual else ""
     if not more and seconds:
-        more = f"{human_seconds(seconds / rounds)} a round"
+        more = f"{human_seconds(seconds / rounds)} per round"
     return [*_quality(run), *costs, Tile("Training time", human_seconds(seconds), more)]
 
 
@@ -135,7 +135,7 @@ def _quality(run: RunView) -> list[Tile]:
         Tile("Mean client", _percent(mean), _and_finetuned(run, "mean", between)),
         Tile("Worst tenth of clients", _percent(worst), _and_finetuned(run, "worst", _gap(mean, worst))),
     ]
-    return [*tiles[1:], tiles[0]._replace(name="On everybody's samples")] if own else tiles
+    return [*tiles[1:], tiles[0]._replace(name="On all clients' samples")] if own else tiles
 
 
 def _and_finetuned(run: RunView, which: str, more: str) -> str:
@@ -158,7 +158,7 @@ def _learning(run: RunView) -> list[Sketch]:
 def _clients(run: RunView) -> list[Sketch]:
     rounds, clients = participation(run), population(run)
     histogram = participation_histogram(rounds, clients)
-    titles = ("Rounds that a client took part in", "Clients")
+    titles = ("Rounds in which a client took part", "Clients")
     everybody = f"{len(rounds):,} of {max(clients or 0, len(rounds)):,} clients"
     scores = {"balanced_accuracy": "Balanced accuracy", "f1": "F1", "auc": "Area under ROC"}
     return [
@@ -170,7 +170,7 @@ def _clients(run: RunView) -> list[Sketch]:
         Sketch(
             lambda width: line_chart(client_tracks(run), percent("Accuracy"), "rounds", width),
             "Accuracy of each client",
-            "With the model that it would use, on its own test samples.",
+            "On its own test samples, with the model that it would use.",
         ),
         Sketch(
             lambda width: histogram and histogram_chart(histogram, *titles, width),
@@ -191,13 +191,13 @@ def _arrivals(run: RunView) -> list[Sketch]:
     return [
         Sketch(
             lambda width: line_chart(presence(run), count, "rounds", width),
-            "Who was there",
-            "Newcomers are clients that were not there in round 1.",
+            "Clients present",
+            "Newcomers are clients that were absent in round 1.",
         ),
         Sketch(
             lambda width: line_chart(known_and_new(run), axis, "rounds", width),
             "Known clients and newcomers",
-            "Each with the model that it would use.",
+            "Each client with the model that it would use.",
         ),
     ]
 
@@ -211,16 +211,16 @@ def _devices(run: RunView) -> list[Sketch]:
         Sketch(
             lambda width: gantt_chart(lines, width),
             f"Round {number_of} in virtual time",
-            f"Of more than {MOST_ROWS} rows the slowest.",
+            f"At most {MOST_ROWS} rows are shown: the slowest.",
         ),
         Sketch(
             lambda width: bits_chart(run.rounds, width),
-            "Bits that clients trained with",
-            "How often each number format was given to a client, over all rounds.",
+            "Precision of local training",
+            "How often each number format was assigned to a client, over all rounds.",
         ),
         Sketch(
             lambda width: metric_chart([run], "virtual_seconds", "rounds", width),
-            "Virtual seconds of a round",
+            "Virtual seconds per round",
         ),
     ]
 
@@ -264,7 +264,7 @@ def _reason(entries: Sequence[Rejection]) -> list[TableCell]:
 
 
 def _summary(run: RunView) -> PageTable:
-    """The numbers of the summary that stand nowhere else on the page, hashes first."""
+    """The summary entries that are not shown elsewhere on the page, hashes first."""
     rest = {k: v for k, v in run.summary.items() if k not in _TOLD and isinstance(v, str | int | float)}
     order = sorted(rest, key=lambda name: (not name.endswith("sha256"), name))
     names = [_NAMES.get(k, k.replace("_", " ").capitalize()) for k in order]

@@ -1,4 +1,4 @@
-"""Reading run directories: the spec, the record of every round, and the summary."""
+"""Read run directories: the spec, the record of every round, and the summary."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from shoal.core.errors import SpecError
 
-# These tables say where a run is computed and how often it is saved, not what it computes: two runs that
-# differ only here and in the seed are repetitions of each other.
+# These tables set where a run is computed and how often it is saved, not what it computes: two runs that
+# differ only in these and in the seed are repetitions of each other.
 _IRRELEVANT = ("seed", "engine", "checkpoint")
 
 
@@ -21,19 +21,17 @@ class RunView(NamedTuple):
 
     label: str
     spec: Mapping[str, Any]
-    rounds: Sequence[
-        Mapping[str, Any]
-    ]  # as in rounds.jsonl: costs are those of the round, not running totals
+    rounds: Sequence[Mapping[str, Any]]  # as in rounds.jsonl: costs are per round, not running totals
     summary: Mapping[str, Any]  # empty while the run is unfinished
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end."""
+        """Whether the run has finished."""
         return bool(self.summary)
 
 
 def number(value: object) -> float | None:
-    """`value` as a float; None if it is not a number, or not a finite one."""
+    """`value` as a float; None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
@@ -51,7 +49,7 @@ def method_of(run: RunView) -> str:
 
 
 def read_run(directory: Path, label: str | None = None) -> RunView:
-    """Read a run directory, finished or not. Without a label, the run is called after its method."""
+    """Read a run directory, finished or not. Without a label, the run is labelled by its method."""
     path = directory / "spec.toml"
     if not path.is_file():
         raise SpecError(f"{directory} is not a run: it has no spec.toml; give one that `shoal run` wrote")
@@ -65,7 +63,7 @@ def read_run(directory: Path, label: str | None = None) -> RunView:
 
 
 def run_directories(paths: Sequence[Path]) -> list[Path]:
-    """The runs among these folders; a folder that is no run stands for the runs in it, as of a comparison."""
+    """The run directories among `paths`; a folder of runs, such as a comparison, stands for its runs."""
     found = []
     for path in paths:
         inside = sorted(spec.parent for spec in path.glob("*/spec.toml")) if path.is_dir() else []
@@ -74,12 +72,12 @@ def run_directories(paths: Sequence[Path]) -> list[Path]:
 
 
 def read_runs(directories: Sequence[Path]) -> list[RunView]:
-    """Read several runs. They are labelled by method and, where a method has several settings, by those."""
+    """Read several runs, labelled by method and, where a method's settings vary, by these settings."""
     return relabel([read_run(directory) for directory in directories])
 
 
 def relabel(runs: Sequence[RunView]) -> list[RunView]:
-    """Where runs of one label have different settings, add these to the label: `fedprox mu=0.1`."""
+    """Add settings to a label if they differ between its runs: `fedprox mu=0.1`."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
         groups.setdefault(run.label, []).append(settings_of(run))
@@ -118,7 +116,7 @@ def brief(value: Any) -> str:
 
 
 def settings_of(run: RunView) -> dict[str, Any]:
-    """The settings that decide what a run computes, with dotted keys, except for the seed."""
+    """The settings that determine what a run computes, with dotted keys, except for the seed."""
     return {key: value for key, value in flatten(run.spec).items() if key.split(".")[0] not in _IRRELEVANT}
 
 
@@ -127,7 +125,7 @@ def _read_rounds(path: Path) -> list[Mapping[str, Any]]:
         return []
     text = path.read_text(encoding="utf-8", errors="replace")
     lines = text.split("\n")
-    # A crash, or a run that is being written at this moment, may leave half a line at the end.
+    # A crash, or a run still being written, may leave half a line at the end.
     whole, rest = lines[:-1], lines[-1]
     rounds = [_parse_round(path, place, line) for place, line in enumerate(whole, 1) if line.strip()]
     try:

@@ -1,4 +1,4 @@
-"""The numbers that charts show, taken from the records of runs. Nothing here draws."""
+"""The data series of charts, taken from the records of runs; no drawing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COSTS: Mapping[Against, tuple[str, ...]] = {
     "virtual_seconds": ("virtual_seconds",),
 }
 
-# What rounds of any method may record; any other number is a metric of the method itself.
+# What rounds of any method may record; any other number is a metric of the method's own.
 KNOWN = frozenset(
     {"round", "accuracy", "mse", "loss", "clients.train_loss", "balanced_accuracy", "f1", "auc"}
     | {"mean_client_accuracy", "worst_client_accuracy", "client_accuracy_std"}
@@ -75,10 +75,10 @@ METRIC_AXES: Mapping[str, Axis] = {
 
 
 class Curve(NamedTuple):
-    """A line with a band of one standard deviation over seeds (all 0 where there is one seed)."""
+    """A line with a band of one standard deviation over seeds (all 0 for a single seed)."""
 
     label: str
-    slot: int  # the number of the label: gives it the same colour in every chart of a page
+    slot: int  # the number of the label, which has the same colour in every chart of a page
     x: np.ndarray  # [points] float64
     mean: np.ndarray  # [points]
     std: np.ndarray  # [points]
@@ -91,10 +91,10 @@ def seeds_curve(label: str, slot: int, x: np.ndarray, values: np.ndarray) -> Cur
 
 
 def metric_curves(runs: Sequence[RunView], metric: str, against: Against = "rounds") -> list[Curve]:
-    """One curve for each label that has the metric and knows its costs: the mean over seeds, by round.
+    """One curve per label with the metric and known costs: the mean over seeds, by round.
 
     Against a cost, the x of a point is the cost up to that round, averaged over seeds. A curve has only the
-    rounds that all seeds of the label have: where one has stopped, the mean of the others would jump.
+    rounds that all seeds of the label have: if one seed stopped early, the mean over the others would jump.
     """
     groups: dict[str, list[RunView]] = {}
     for run in runs:
@@ -110,7 +110,7 @@ def metric_curves(runs: Sequence[RunView], metric: str, against: Against = "roun
 
 
 def track_of(run: RunView, metric: str, against: Against = "rounds") -> Track:
-    """The rounds in which `metric` is a number."""
+    """The values of `metric` and their costs, for the rounds in which it is a number."""
     track: Track = {}
     spent = 0.0
     for row in run.rounds:
@@ -133,9 +133,9 @@ def _entry(row: Mapping[str, Any], metric: str) -> Any:
 
 
 def known_and_new(run: RunView) -> list[Curve]:
-    """The mean over known clients and over newcomers by round; none if no newcomer was evaluated.
+    """The means over known clients and over newcomers by round; none if no newcomer was evaluated.
 
-    As long as nobody is new, the mean over all clients is that over the known ones.
+    As long as there are no newcomers, the mean over all clients is the mean over the known ones.
     """
     mean = "mean_client_mse" if is_regression([run]) else "mean_client_accuracy"
     new, known = track_of(run, f"newcomers.{mean}"), track_of(run, f"known.{mean}")
@@ -144,7 +144,7 @@ def known_and_new(run: RunView) -> list[Curve]:
 
 
 def presence(run: RunView) -> list[Curve]:
-    """How many known clients and newcomers were there in each round; none without arrivals."""
+    """The number of known clients and newcomers present in each round; none without arrivals."""
     new = track_of(run, "present_newcomers")
     known = {r: (x, all - new[r][1]) for r, (x, all) in track_of(run, "present").items() if r in new}
     return _side_by_side(known, new)
@@ -165,7 +165,7 @@ def last(run: RunView, metric: str) -> float | None:
 
 
 def is_regression(runs: Sequence[RunView]) -> bool:
-    """Whether the runs measured squared errors, and no accuracies."""
+    """Whether the runs measured squared errors and no accuracies."""
     return _measured(runs, "mse") and not _measured(runs, "accuracy")
 
 
@@ -175,7 +175,7 @@ def _measured(runs: Sequence[RunView], metric: str) -> bool:
 
 
 def total(run: RunView, cost: str) -> float | None:
-    """The total cost: as the summary says, or for an unfinished run the sum so far."""
+    """The total cost: from the summary, or for an unfinished run the sum so far."""
     if (told := number(run.summary.get(cost))) is not None:
         return told
     prices = [number(row.get(cost)) for row in run.rounds]
@@ -184,7 +184,7 @@ def total(run: RunView, cost: str) -> float | None:
 
 
 def own_metrics(runs: Sequence[RunView]) -> list[str]:
-    """Names of the numbers that the methods themselves add to a round's record, in order of appearance."""
+    """Names of the metrics that methods add to a round's record, in order of appearance."""
     names: dict[str, None] = {}
     for run in runs:
         for row in run.rounds:
@@ -193,21 +193,21 @@ def own_metrics(runs: Sequence[RunView]) -> list[str]:
 
 
 class Histogram(NamedTuple):
-    """How many values fall into each bin. Bin i holds the whole numbers edges[i] to edges[i + 1] - 1."""
+    """The number of values in each bin. Bin i holds the integers from edges[i] to edges[i + 1] - 1."""
 
     heights: np.ndarray  # [bins] int64
     edges: np.ndarray  # [bins + 1] int64
 
 
 def participation(run: RunView) -> Counter[str]:
-    """In how many rounds each client took part, for those that did at all."""
+    """The number of rounds in which each client took part, without clients that never did."""
     return Counter(str(client) for row in run.rounds for client in row.get("cohort") or ())
 
 
 def participation_histogram(rounds: Mapping[str, int], clients: int | None) -> Histogram | None:
-    """How many clients took part in how many rounds; None where all took part equally often.
+    """A histogram of clients by number of rounds; None if all clients took part equally often.
 
-    `rounds` is what `participation` found, `clients` how many there are in all (None: not known). Those that
+    `rounds` comes from `participation`, `clients` is the size of the population (None: unknown). Clients that
     never took part are counted by subtraction, so a million of them cost nothing.
     """
     heights = np.bincount(np.array([*rounds.values()], np.int64), minlength=1)

@@ -1,4 +1,4 @@
-"""The table that compares runs: mean and standard deviation over seeds. For pages and for the terminal."""
+"""The table that compares runs by mean and standard deviation over seeds, for pages and the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from shoal.report.runs import RunView, number
 
 Mark = Literal["best", "tie", ""]
-FEWEST = 3  # seeds that a statement about a difference needs
+FEWEST = 3  # seeds required for a statement about a difference
 NOTHING = "–"  # shown where there is no number
 
 
@@ -22,11 +22,11 @@ class Stat(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The results of one label, over its seeds. A metric is None where no run of the label has it."""
+    """The results of one label over its seeds. A metric is None if no run of the label has it."""
 
     label: str
-    seeds: int  # how many runs
-    finished: int  # how many of them have a summary: the statistics are over these
+    seeds: int  # number of runs
+    finished: int  # number of runs with a summary: the statistics are over these
     final_accuracy: Stat | None = None
     max_accuracy: Stat | None = None
     mean_accuracy: Stat | None = None
@@ -40,7 +40,7 @@ class Row(NamedTuple):
     seconds: Stat | None = None
     total_seconds: Stat | None = None
     virtual_seconds: Stat | None = None
-    personalised: bool = False  # whether clients have models of their own, and there is no global one
+    personalised: bool = False  # whether clients have models of their own instead of a global one
 
     def stat(self, metric: str) -> Stat | None:
         """The statistic of a metric by its name in `COLUMNS`."""
@@ -74,7 +74,7 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def over_seeds(values: Sequence[object]) -> Stat | None:
-    """Mean and deviation of those values that are finite numbers; None if there are none."""
+    """Mean and deviation of the finite numbers among the values; None if there are none."""
     known = [value for entry in values if (value := number(entry)) is not None]
     if not known:
         return None
@@ -82,7 +82,7 @@ def over_seeds(values: Sequence[object]) -> Stat | None:
 
 
 def comparison_rows(runs: Sequence[RunView]) -> list[Row]:
-    """A row for each label, in order of first appearance, over its finished runs."""
+    """One row per label, in order of first appearance, over its finished runs."""
     groups: dict[str, list[RunView]] = {}
     for run in runs:
         groups.setdefault(run.label, []).append(run)
@@ -99,7 +99,7 @@ def comparison_rows(runs: Sequence[RunView]) -> list[Row]:
 def shown_columns(rows: Sequence[Row]) -> dict[str, Column]:
     """The columns in which at least one row has a number.
 
-    If clients have models of their own, their accuracy comes first: it is what such methods are for.
+    If clients have models of their own, client accuracy comes first: it is what such methods optimise.
     """
     found = {name: column for name, column in COLUMNS.items() if any(row.stat(name) for row in rows)}
     first = [name for name in found if "client" in name] if any(row.personalised for row in rows) else []
@@ -107,9 +107,10 @@ def shown_columns(rows: Sequence[Row]) -> dict[str, Column]:
 
 
 def marks(rows: Sequence[Row], metric: str) -> list[Mark]:
-    """Which rows have the best mean, and which are within one standard deviation (of the best) of it.
+    """Mark the rows with the best mean, and those within one standard deviation (of the best) of it.
 
-    If all rows would be marked, none is: a mark would say nothing. Nor is any with fewer than three seeds.
+    If all rows would be marked, none is, since marks would carry no information; nor if any row has fewer
+    than three seeds.
     """
     if any(row.finished < FEWEST for row in rows):
         return [""] * len(rows)
@@ -119,7 +120,7 @@ def marks(rows: Sequence[Row], metric: str) -> list[Mark]:
         return [""] * len(rows)
     sign = 1.0 if COLUMNS[metric].larger_is_better else -1.0
     best = max(sign * stat.mean for stat in known)
-    # Of several rows with the best mean, the largest deviation counts, whatever their order.
+    # If several rows share the best mean, the largest deviation counts, independent of their order.
     spread = max(stat.std for stat in known if sign * stat.mean == best)
     found: list[Mark] = []
     for stat in stats:
@@ -145,7 +146,7 @@ def stat_text(metric: str, stat: Stat | None) -> str:
 
 
 def human_bytes(count: float | None) -> str:
-    """A byte count with three digits, in powers of 1,000: `62 kB`, `1.23 MB`."""
+    """A byte count with three significant digits, in powers of 1,000: `62 kB`, `1.23 MB`."""
     if count is None or not math.isfinite(count):
         return NOTHING
     scale, unit = byte_unit(count)
@@ -185,11 +186,11 @@ def _unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]
 
 
 def _decimals(value: float, digits: int) -> int:
-    """How many decimals to print so that `value` has so many significant digits."""
+    """The number of decimals that gives `value` `digits` significant digits."""
     if value == 0:
         return digits - 1
     size = math.floor(math.log10(abs(value)))
-    # 9.995 prints as 10.0, not as 10.00: ask again after rounding.
+    # 9.995 prints as 10.0, not as 10.00: determine the size again after rounding.
     size = math.floor(math.log10(abs(round(value, max(0, digits - 1 - size))) or 1))
     return max(0, digits - 1 - size)
 

@@ -1,4 +1,4 @@
-"""A round in virtual time: a bar for each client, with what it did and when."""
+"""Charts of virtual time: a Gantt chart of a round, with one bar per client, and of number formats."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from matplotlib.patches import Patch
 
 from shoal.report.canvas import BAR, COLOURS, GRID, canvas
 
-MOST_ROWS = 40  # clients; of more, the slowest are shown
+MOST_ROWS = 40  # if there are more rows, only the slowest are shown
 ROW = 0.16  # inches
 PARTS = {"down": COLOURS[5], "compute": COLOURS[0], "up": COLOURS[4]}  # receiving, computing, sending
 NAMES = {"down": "receives", "compute": "computes", "up": "sends"}
 
-Line = Mapping[str, Any]  # of a record's `timeline`
+Line = Mapping[str, Any]  # an entry of a record's `timeline`
 
 
 def gantt_chart(lines: Sequence[Line], width: float) -> Figure | None:
@@ -44,7 +44,7 @@ def gantt_chart(lines: Sequence[Line], width: float) -> Figure | None:
 
 
 def bits_chart(rounds: Sequence[Line], width: float) -> Figure | None:
-    """How often clients trained with each number of bits; None if the method gives them none."""
+    """How often clients trained with each number of bits; None if the method assigns no formats."""
     found: Counter[int] = Counter()
     for record in rounds:
         for bits, members in zip(record.get("formats", ()), record.get("clusters", ()), strict=False):
@@ -61,7 +61,7 @@ def bits_chart(rounds: Sequence[Line], width: float) -> Figure | None:
 
 
 def _rows(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
-    """The lines of each row and its label, the slowest last."""
+    """The label and lines of each row, the slowest last."""
     groups: dict[Any, list[Line]] = {}
     for line in lines:
         chain = line.get("chain")

@@ -1,1 +1,1 @@
-"""From a spec to a result: one run."""
+"""A single run, from spec to result."""

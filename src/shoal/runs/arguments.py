@@ -1,4 +1,4 @@
-"""What `shoal.run` and `shoal.compare` are given, as a spec's tables."""
+"""Conversion of the arguments of `shoal.run` and `shoal.compare` to the tables of a spec."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SHORTCUTS = ("dataset", "model")  # keywords that stand for fields of [task]
 
 
 def as_tables(spec: Given, changes: Mapping[str, Any]) -> Table:
-    """The tables of a spec in any of its forms, with some of them changed or added.
+    """The tables of a spec in any of its forms, with `changes` applied.
 
-    A table given by keyword is added to that of the spec, field by field.
+    A table in `changes` is merged into that of the spec, field by field.
     """
     if isinstance(spec, Spec):
         table: Table = to_table(spec)

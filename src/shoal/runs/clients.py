@@ -1,4 +1,4 @@
-"""The results of each client: what it holds, how often it took part, and how well its model serves it."""
+"""The results of each client: its samples, its participation, and the quality of its model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.runs.record import Record
 
 
 def client_summary(setup: Setup, progress: Progress, records: Sequence[Record]) -> dict[str, Any]:
-    """The part of a run's summary that is about single clients; of over 1,000, the evaluated sample."""
+    """The part of a run's summary on individual clients (above 1,000, only the evaluated sample)."""
     dataset, shards = setup.dataset, setup.shards
     clients = shown_clients(setup.spec, len(shards))
     classes = setup.federation.task.classes
@@ -50,5 +50,5 @@ def client_summary(setup: Setup, progress: Progress, records: Sequence[Record]) 
 
 
 def _by_client(found: Any) -> dict[int, Any]:
-    """By number: in a record that was read from a file, clients are texts."""
+    """Convert client ids to integers: in a record read from a file, they are strings."""
     return {int(client): value for client, value in (found or {}).items() if value is not None}

@@ -1,4 +1,4 @@
-"""The clients of a simulation: who is there in which round, and on which device."""
+"""The population of a simulation: which clients are present in which round, and their devices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _population(spec: Spec, shards: Shards) -> Population:
 
 
 def fleet_of(spec: Spec, task: Task, shards: Shards) -> Fleet | None:
-    """The simulated devices."""
+    """The simulated devices; None without `[devices]`."""
     if spec.devices is None:
         limits = {
             "faults.deadline": spec.faults.deadline is not None,
@@ -48,14 +48,14 @@ def fleet_of(spec: Spec, task: Task, shards: Shards) -> Fleet | None:
     except SpecError as error:
         raise SpecError(f"[devices] {error}") from None
     some = shown_clients(spec, clients)
-    mean = float(np.mean(shards.counts(some)))  # of a sample, if there are very many
+    mean = float(np.mean(shards.counts(some)))  # over a sample, for a very large population
     size = 4 * sum(shape.numel() for shape in task.shapes.values())
     key = spec.seeds.key("order", spec.seed).fold("devices")
     return Fleet(spec.devices, Crowd(clients, mean, size), key)
 
 
 def timetable_of(spec: Spec, shards: Shards) -> Timetable:
-    """The clients that can take part in each round: those of the population that are there."""
+    """The clients that can take part in each round: the present ones with enough samples."""
     population, clients = _population(spec, shards), len(shards)
     if spec.arrivals is None:
         return lambda round: population
@@ -70,7 +70,7 @@ def timetable_of(spec: Spec, shards: Shards) -> Timetable:
 
 
 def check_population(spec: Spec, most: int) -> None:
-    """Raise `SpecError` if never more than so many clients are there, and these are too few."""
+    """Raise `SpecError` if `most`, the largest number of clients present in a round, is too small."""
     if not most:
         raise SpecError(
             f"[arrivals] nobody is there in any of the {spec.rounds} rounds; let clients join earlier, "

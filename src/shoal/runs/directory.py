@@ -1,4 +1,4 @@
-"""A run's directory: made whole, locked while in use, and saved so that a crash at any point loses little."""
+"""A run's directory: created atomically, locked while in use, and robust against crashes at any point."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ MEMORY, LOCK = f"{CHECKPOINT}/memory", f"{CHECKPOINT}/lock"
 
 
 class Saved(NamedTuple):
-    """What a run goes on from."""
+    """The saved state from which a run continues."""
 
-    progress: Progress | None  # None: from the first round
+    progress: Progress | None  # None: start at the first round
     records: list[dict[str, Any]]
     memories: Mapping[int, Tree]
     environment: str
@@ -74,7 +74,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path, spec: Spec, environment: str = "") -> RunDirectory:
-        """Create and lock the directory of a new run, whole or not at all; refuses one that is not empty."""
+        """Create and lock the directory of a new run, atomically; refuses one that is not empty."""
         if not is_free(path):
             holds = "another run" if (path / SPEC).exists() else "other files"
             cure = f"continue it with `shoal resume {path}`, or " if (path / SPEC).exists() else ""
@@ -95,7 +95,7 @@ class RunDirectory:
             }.items():
                 write_whole(draft.path / name, data)
             if whole.exists():
-                shutil.rmtree(whole)  # what a crash left; `rename` may replace an empty folder only
+                shutil.rmtree(whole)  # left by a crash; `rename` can only replace an empty folder
             os.rename(draft.path, whole)
             sync_folder(whole.parent)
         except BaseException as error:
@@ -129,17 +129,17 @@ class RunDirectory:
         self._lock = Lock(self.path, self.path / LOCK)
 
     def close(self) -> None:
-        """Let other processes use the directory."""
+        """Release the lock, so that other processes can use the directory."""
         if self._lock is not None:
             self._lock.release()
 
     @property
     def finished(self) -> bool:
-        """Whether the run is complete, and its result as it was written."""
+        """Whether the run is complete and its result undamaged."""
         return (self.path / SUMMARY).exists() and not self.result_flaws()
 
     def result_flaws(self) -> list[str]:
-        """What is wrong with the files of the result."""
+        """The problems with the files of the result."""
         try:
             result = read_manifest(self.path, LATEST).result
         except DamagedError as damage:
@@ -151,7 +151,7 @@ class RunDirectory:
         self.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
-    # ---- what a run writes
+    # ---- writing
 
     def append_round(self, record: Mapping[str, Any]) -> None:
         """Append the record of a round."""
@@ -168,10 +168,10 @@ class RunDirectory:
     def save_checkpoint(
         self, progress: Progress, memories: Iterable[tuple[int, Version, Tree]], environment: str
     ) -> None:
-        """Save a checkpoint. All files get new names; the last step replaces the index that names them.
+        """Save a checkpoint. All files get new names; the last step replaces the index that lists them.
 
-        `memories` are those that changed since the last checkpoint; the other files are kept, and so is the
-        whole checkpoint before this one.
+        `memories` are those that changed since the last checkpoint; files of the others are kept, and so is
+        the previous checkpoint.
         """
         assert self._manifest is not None
         with storing(self.path / ROUNDS):
@@ -190,9 +190,9 @@ class RunDirectory:
         self._put(Manifest(progress.round, name, files, rounds, {}, self._manifest.spec, environment))
 
     def write_result(self, weights: Mapping[str, Tensor], summary: Mapping[str, Any]) -> None:
-        """Write all models of the server and the summary of the run, which is finished with it."""
+        """Write all models of the server, and the summary, which finishes the run."""
         assert self._manifest is not None
-        # clusters that nobody has trained yet share their tensors, and a file must hold each by itself
+        # clusters that no client has trained yet share tensors, but a file must hold each one separately
         model = save({n: v.clone(memory_format=torch.contiguous_format) for n, v in weights.items()})
         text = (to_json(summary, indent=2) + "\n").encode()
         rounds = Stamp(self._length, self._lines.hexdigest())
@@ -201,7 +201,7 @@ class RunDirectory:
         write_whole(self.path / SUMMARY, text)
 
     def extend(self, rounds: int) -> None:
-        """Let the run go on until it has so many rounds; it is then no longer finished."""
+        """Raise the number of rounds of the run, which is then no longer finished."""
         table = load_table(self.path / SPEC)
         if rounds < table["rounds"]:
             raise SpecError(f"rounds can only be raised: {self.path} has {table['rounds']}, got {rounds}")
@@ -217,7 +217,7 @@ class RunDirectory:
         return write_whole(self.path / name, tree_bytes(tree), lasting=False)
 
     def _put(self, manifest: Manifest, *, keep: bool = True) -> None:
-        """Make `manifest` the latest; the one before becomes the previous one if it is to be kept."""
+        """Make `manifest` the latest one; with `keep`, the former latest becomes the previous one."""
         assert self._manifest is not None
         if keep:
             write_whole(self.path / PREVIOUS, self._manifest.to_bytes(), lasting=False)
@@ -231,10 +231,10 @@ class RunDirectory:
                         if f"{folder}/{file.name}" not in wanted:
                             file.unlink()
 
-    # ---- what a run goes on from
+    # ---- reading
 
     def load_checkpoint(self) -> Saved:
-        """The last checkpoint that is as it was written, or the one before it; drops what came later."""
+        """Load the latest undamaged checkpoint (the last or the previous one); drops later records."""
         table, damages = load_table(self.path / SPEC), list[str]()
         for name in (LATEST, PREVIOUS):
             try:
@@ -286,7 +286,7 @@ def _clear_drafts(path: Path) -> None:
             try:
                 Lock(draft, draft / LOCK).release()
             except SpecError:
-                continue  # its process is alive, or died before it could make the lock's folder
+                continue  # its process is alive, or died before it could create the lock's folder
             shutil.rmtree(draft, ignore_errors=True)
 
 

@@ -24,8 +24,8 @@ from shoal.spec import Spec
 
 OWN = "own_"  # prefix of the metrics of each client, {client: value}
 MUCH = 20  # the whole test set is evaluated at once if it has at most this many times a client's samples
-FEW = 20  # clients; of so many, the record of every evaluation has the results of each
-MOST_SHOWN = 1000  # clients; of a larger population, lists and pictures show the evaluated sample
+FEW = 20  # up to this number of clients, every evaluation records the results of each
+MOST_SHOWN = 1000  # clients; for a larger population, lists and pictures show the evaluated sample
 
 
 class Evaluator:
@@ -75,9 +75,9 @@ def global_measures(
 def measured(
     spec: Spec, federation: Federation, progress: Progress, dataset: Dataset | None, *, ended: bool
 ) -> dict[str, Any]:
-    """What is measured after a round, which may be the last (`ended`); None if no evaluation is due.
+    """The metrics after a round, which may be the last one (`ended`); None if no evaluation is due.
 
-    A server without test samples measures what its clients report.
+    A server without test samples averages the metrics that its clients report.
     """
     wanted = spec.evaluate
     found: dict[str, Any] = {"accuracy" if federation.task.classes else "mse": None, "loss": None}
@@ -92,7 +92,7 @@ def measured(
 
 
 def reached(spec: Spec, record: Mapping[str, Any]) -> bool:
-    """Whether the run has reached the accuracy, or the error, at which it may stop."""
+    """Whether the run has reached the accuracy or error at which it may stop."""
     goal = spec.evaluate.stop_at
     if goal is None:
         return False
@@ -110,8 +110,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """All metrics after a round.
 
-    If a method has no global model, its clients' models are evaluated on samples of the whole test set; if
-    there is no test set, on the clients' own samples.
+    Without a global model, the clients' models are evaluated on samples of the whole test set; without a test
+    set, on the clients' own samples.
     """
     model = federation.method.model(progress.state)
     found: dict[str, Any] = {}
@@ -127,15 +127,15 @@ def evaluate(
 
 
 def finetuned(federation: Federation, progress: Progress, clients: int, epochs: int) -> dict[str, Any]:
-    """The metrics over clients after each has trained its model for so many local epochs more."""
+    """The metrics over clients after each has trained its model for `epochs` more local epochs."""
     replies = _ask_clients(federation, progress, clients, {"common": False, "finetune": epochs})
     return {f"finetuned_{name}": value for name, value in _among_clients(federation, replies).items()}
 
 
 def _among_clients(federation: Federation, replies: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """The metrics over clients; those of newcomers and of the others also apart, if there are newcomers.
+    """The metrics over clients; if there are newcomers, also separately for these and the known clients.
 
-    A newcomer is a client that was not there in the first round.
+    A newcomer is a client that was absent in the first round.
     """
     if not replies:
         return {}
@@ -158,7 +158,7 @@ def _among_clients(federation: Federation, replies: Mapping[int, Mapping[str, An
 
 
 def presence(engine: Engine, round: int) -> dict[str, int]:
-    """How many clients are there in a round, and how many of them were not in the first one."""
+    """The number of clients present in a round, and how many of them were absent in the first one."""
     there, first = (Spans.of(engine.clients(r)) for r in (round, 0))
     return {"present": len(there), "present_newcomers": len(there) - len(there.common(first))}
 
@@ -176,7 +176,7 @@ def _success(task: Task, weights: Weights, dataset: Dataset, attack: Attack) -> 
 def _ask_clients(
     federation: Federation, progress: Progress, clients: int, setting: Mapping[str, Any]
 ) -> dict[int, Mapping[str, Any]]:
-    """What the clients of the sample reply, each with the same setting; those that cannot are left out."""
+    """The replies of the sampled clients, all with the same setting; clients without a reply are left out."""
     available = federation.engine.clients(max(progress.round - 1, 0))
     sample = _fixed_sample(available, clients, federation.key)
     if not sample:
@@ -191,7 +191,7 @@ def _ask_clients(
 
 
 def _fixed_sample(available: Sequence[int], count: int, key: Key) -> tuple[int, ...]:
-    """The same clients in every round, as long as the same clients can be reached."""
+    """A sample that is the same in every round, as long as the same clients are available."""
     if count >= len(available):
         return tuple(available)
     picked = key.fold("evaluate").numpy().choice(len(available), count, replace=False, shuffle=False)
@@ -199,9 +199,9 @@ def _fixed_sample(available: Sequence[int], count: int, key: Key) -> tuple[int, 
 
 
 def shown_clients(spec: Spec, population: int) -> Sequence[int]:
-    """The clients that lists and pictures show individually: all, or the evaluated sample of over 1,000.
+    """The clients that lists and pictures show individually: all, or above 1,000 the evaluated sample.
 
-    So the cost of reports does not grow with the population.
+    This keeps the cost of reports independent of the population.
     """
     if population <= MOST_SHOWN:
         return range(population)

@@ -1,4 +1,4 @@
-"""A run on a federation of processes on this machine, read back from its directory."""
+"""Runs on a Flower federation of local processes; results are read back from the run directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.spec import Spec, dump_spec
 
 
 def run_on_flower(spec: Spec, out: Path | None, watcher: Watcher | None) -> Result:
-    """Run a spec; without `out`, in a folder that is removed."""
+    """Run a spec; without `out`, in a temporary folder."""
     with TemporaryDirectory(prefix="shoal-run-") as folder:
         place, file = out or Path(folder) / "run", Path(folder) / "spec.toml"
         file.write_text(dump_spec(spec), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Files that are written whole, and read again only if they are what was written."""
+"""Files that are written atomically, and checked against a stamp before they are used again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from shoal.core.errors import SpecError
 
-UNFINISHED = ".part"  # ends the names of files and folders that are being written; a crash may leave some
+UNFINISHED = ".part"  # suffix of files and folders being written; a crash may leave some
 
 
 class Stamp(NamedTuple):
-    """By which the content of a file is recognised."""
+    """The length and hash that identify the content of a file."""
 
     length: int
     sha256: str
@@ -27,7 +27,7 @@ def stamp(data: bytes) -> Stamp:
 
 
 def flaw(path: Path, wanted: Stamp, *, prefix: bool = False) -> str | None:
-    """What is wrong with a file, or with the stamped part of it if that is a prefix; None if nothing is."""
+    """The problem with a file, or with its stamped part if that is a prefix; None if there is none."""
     try:
         if not path.is_file():
             return f"{path} is missing"
@@ -53,7 +53,7 @@ def _digest(path: Path, length: int) -> str:
 def write_whole(path: Path, data: bytes, *, lasting: bool = True) -> Stamp:
     """Write a file atomically: a crash leaves either the old one or the new one.
 
-    `lasting = False` leaves the last step to the caller, `sync_folder` of all the files that it wrote.
+    `lasting = False` leaves the last step, `sync_folder` for all files written, to the caller.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
     with storing(path):
@@ -70,14 +70,14 @@ def write_whole(path: Path, data: bytes, *, lasting: bool = True) -> Stamp:
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """Write all of the data: the system may take less than that at a time."""
+    """Write all of the data, since the system may accept only part of it at a time."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names of new files last."""
+    """Make the directory entries of new files durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -87,7 +87,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """A full disk, a lacking permission and their like, as errors that the user can cure."""
+    """Turn a full disk, missing permissions and the like into errors that the user can fix."""
     try:
         yield
     except OSError as error:
@@ -96,7 +96,7 @@ def storing(path: Path) -> Iterator[None]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nothing is there but, at most, an empty folder with what a crash left unfinished."""
+    """Whether the path is unused: it does not exist, or holds only unfinished files left by a crash."""
     if not os.path.lexists(path):
         return True
     return path.is_dir() and all(map(is_unfinished, path.iterdir()))

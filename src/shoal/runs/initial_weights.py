@@ -13,7 +13,7 @@ from shoal.core.errors import SpecError, one_line
 
 
 def warm(build: Callable[[], nn.Module], path: Path) -> nn.Module:
-    """The module with the weights of the file."""
+    """The module with the weights from the file."""
     module, given = build(), _read(path)
     wanted = module.state_dict()
     for name in wanted:

@@ -14,7 +14,7 @@ def to_json(value: Any, indent: int | None = None) -> str:
     """JSON for files: numbers that are not finite become null, client ids become strings."""
     try:
         return json.dumps(value, indent=indent, allow_nan=False, default=_plain)
-    except ValueError:  # a number that is not finite; searching every line for them first would be slower
+    except ValueError:  # a number that is not finite; searching every line for those first would be slower
         return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 

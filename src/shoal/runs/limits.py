@@ -1,4 +1,4 @@
-"""What fits into the memory of this machine."""
+"""Checks against the memory of this machine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from shoal.core.errors import SpecError, StageError
 from shoal.spec import Spec
 
-CLIENT, WORKER = 16, 2**26  # bytes that one needs at least
+CLIENT, WORKER = 16, 2**26  # minimum bytes for each
 
 
 def memory() -> int:
-    """The bytes of memory that this machine has."""
+    """The physical memory of this machine, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -32,7 +32,7 @@ def check_memory(spec: Spec) -> None:
 
 @contextmanager
 def within_memory(what: str) -> Iterator[None]:
-    """Memory that is not there, as an error that the user can cure."""
+    """Turn a lack of memory into an error that the user can fix."""
     try:
         yield
     except StageError as error:

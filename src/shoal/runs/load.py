@@ -1,4 +1,4 @@
-"""Results of runs that were finished before, from their directories."""
+"""Load the results of finished runs from their directories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.runs.result import Result
 
 
 def load_run(path: Path) -> Result:
-    """The result of a finished run. Its data and models are loaded when they are asked for."""
+    """The result of a finished run. Its data and models are loaded on demand."""
     directory, spec = RunDirectory.open(path)
     if not directory.finished:
         raise SpecError(f"{path} is not finished; go on with: shoal resume {path}")

@@ -13,16 +13,16 @@ from shoal.runs.files import storing
 if sys.platform != "win32":
     import fcntl
 
-PATIENCE = 2.0  # seconds: a process that was killed together with another one may need a moment to be gone
+PATIENCE = 2.0  # seconds: a process that was just killed may need a moment to disappear
 _PAUSE = 0.05
 
-_HELD: set[tuple[int, int]] = set()  # by this process, to which the system would grant the same lock twice
+_HELD: set[tuple[int, int]] = set()  # by this process: the system would grant it the same lock twice
 
 
 class Lock:
-    """A lock on a directory, held until it is released or the process ends, however it ends.
+    """A lock on a directory, held until it is released or the process ends in any way.
 
-    `file` is inside the directory, and holds the id of the process that locked it last.
+    `file` is inside the directory, and contains the id of the last process that locked it.
     """
 
     def __init__(self, directory: Path, file: Path) -> None:
@@ -41,7 +41,7 @@ class Lock:
             os.pwrite(self._handle, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
-        """Let others use the directory."""
+        """Release the lock, so that other processes can use the directory."""
         if self._identity in _HELD:
             _HELD.discard(self._identity)
             os.close(self._handle)
@@ -65,7 +65,7 @@ def _granted(handle: int) -> bool:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        except (BlockingIOError, PermissionError):  # which of the two, depends on the system
+        except (BlockingIOError, PermissionError):  # which of the two depends on the system
             if time.monotonic() >= last:
                 return False
         time.sleep(_PAUSE)

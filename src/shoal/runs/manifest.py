@@ -1,6 +1,6 @@
-"""What a checkpoint consists of: the files by their lengths and hashes, and the spec that they belong to.
+"""The index of a checkpoint: its files with their lengths and hashes, and the spec they belong to.
 
-Neither this module nor those that it imports run anything that a run directory names.
+Neither this module nor the modules it imports execute anything that a run directory names.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from typing import Any, NamedTuple
 from shoal.core.errors import SpecError
 from shoal.runs.files import Stamp, flaw, stamp
 
-FORMAT = 1  # of checkpoints; to be raised with every change that older versions of Shoal cannot read
+FORMAT = 1  # of checkpoints; raise it with every change that older versions of Shoal cannot read
 CHECKPOINT = "checkpoint"
 LATEST, PREVIOUS = f"{CHECKPOINT}/latest.json", f"{CHECKPOINT}/previous.json"
 SPEC, ROUNDS = "spec.toml", "rounds.jsonl"
-MAY_CHANGE = ("rounds", "engine", "evaluate", "checkpoint")  # in the spec of a run that goes on
+MAY_CHANGE = ("rounds", "engine", "evaluate", "checkpoint")  # in the spec of a run that is continued
 
 
 class DamagedError(Exception):
-    """A file is not what was written. The message names it."""
+    """A file is missing or not as it was written. The message names it."""
 
 
 class Manifest(NamedTuple):
     """The index of a checkpoint. Names of files are relative to the run directory."""
 
     round: int
-    progress: str | None  # the name of the file; None before the first checkpoint
+    progress: str | None  # the name of its file; None before the first checkpoint
     files: Mapping[str, Stamp]  # of the checkpoint
-    rounds: Stamp  # of the part of rounds.jsonl that it covers
+    rounds: Stamp  # of the part of rounds.jsonl that the checkpoint covers
     result: Mapping[str, Stamp]  # the files of a finished run
     spec: Mapping[str, Any]
     environment: str
 
     def to_bytes(self) -> bytes:
-        """As JSON, with a hash of itself."""
+        """The index as JSON, with a hash of itself."""
         content = {"format": FORMAT, **self._asdict(), "spec_sha256": spec_sha256(self.spec)}
         return (json.dumps({**content, "sha256": _own_sha256(content)}) + "\n").encode()
 
     def flaws(self, directory: Path) -> Iterator[str]:
-        """What is wrong with the files that it names."""
+        """The problems with the files in the index."""
         for name, wanted in self.files.items():
             if found := flaw(directory / name, wanted):
                 yield found
@@ -103,12 +103,12 @@ def _own_sha256(content: Mapping[str, Any]) -> str:
 
 
 def spec_sha256(table: Mapping[str, Any]) -> str:
-    """A hash over the part of a spec that must not change while a run goes on."""
+    """A hash over the part of a spec that must not change when a run is continued."""
     return _own_sha256({name: value for name, value in table.items() if name not in MAY_CHANGE})
 
 
 def check_spec(path: Path, found: Mapping[str, Any], manifest: Manifest) -> None:
-    """Refuse a spec that was changed after the run had begun, except for what may change."""
+    """Refuse a spec that was changed after the run had begun, except for the tables in `MAY_CHANGE`."""
     for name in {**manifest.spec, **found}:
         if name not in MAY_CHANGE and (change := _change(name, manifest.spec.get(name), found.get(name))):
             raise SpecError(
@@ -123,7 +123,7 @@ def check_spec(path: Path, found: Mapping[str, Any], manifest: Manifest) -> None
 
 
 def _change(name: str, before: Any, now: Any) -> str:
-    """The first field that differs; empty if none does."""
+    """A text on the first field that differs; empty if none does."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         inner = (_change(f"{name}.{key}", before.get(key), now.get(key)) for key in {**before, **now})
         return next(filter(None, inner), "")

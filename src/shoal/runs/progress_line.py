@@ -1,4 +1,4 @@
-"""Progress where there are no bars: one line that is rewritten, or a line every few seconds."""
+"""Progress without bars: one line that is rewritten, or a new line every few seconds."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 EVERY = 5.0  # seconds between two lines
-OFTEN = 0.2  # seconds between two versions of a line that is rewritten
+OFTEN = 0.2  # seconds between two updates of a rewritten line
 
 
 class ProgressLine:
-    """A watcher that says how far a run has come."""
+    """A watcher that shows the progress of a run."""
 
     def __init__(self, label: str, rounds: int, stream: TextIO, *, rewrite: bool) -> None:
         self._label, self._rounds, self._stream, self._rewrite = label, rounds, stream, rewrite
         self._started = self._last = time.monotonic()
-        self._first: int | None = None  # the first round that it is told of
+        self._first: int | None = None  # the number of rounds done before the first call
 
     def __call__(self, record: Mapping[str, Any]) -> None:
-        """Told of a round."""
+        """Show the progress after a round."""
         now, done = time.monotonic(), int(record["round"])
         self._first = done - 1 if self._first is None else self._first
         over = done == self._rounds
@@ -43,7 +43,7 @@ def score_text(record: Mapping[str, Any]) -> str:
 
 
 def progress_line(label: str, rounds: int, shown: bool | None) -> ProgressLine | None:
-    """For runs that are started from Python: by default in notebooks and in terminals."""
+    """A progress line for runs started from Python; shown by default in notebooks and terminals."""
     notebook = "ipykernel" in sys.modules
     if not (notebook or sys.stderr.isatty() if shown is None else shown):
         return None

@@ -16,7 +16,7 @@ Record = dict[str, Any]
 def as_record(
     round: int, metrics: Mapping[str, Any], done: Round, seconds: float, names: Sequence[str] = ()
 ) -> Record:
-    """The record of one round; `names` are those of the clients, if they have any."""
+    """The record of one round; `names` are the clients' names, if they have any."""
     return {
         "round": round,
         **done.metrics,
@@ -47,9 +47,9 @@ def attackers_weight(weights: Mapping[Any, float] | None, attackers: Collection[
 
 
 def attackers_step_share(shares: Mapping[Any, float] | None, attackers: Collection[int]) -> dict[str, float]:
-    """The attackers' share of the step, where the aggregation rule reports clients' shares.
+    """The attackers' share of the server step, if the aggregation rule reports the clients' shares.
 
-    It is below 0 where they held the model back.
+    It is negative if they held the model back.
     """
     if not shares:
         return {}
@@ -58,7 +58,7 @@ def attackers_step_share(shares: Mapping[Any, float] | None, attackers: Collecti
 
 
 def _virtual(records: Sequence[Record]) -> float | None:
-    """The virtual time of all rounds; None without devices."""
+    """The total virtual time of all rounds; None without devices."""
     found = [record["virtual_seconds"] for record in records if record["virtual_seconds"] is not None]
     return sum(found) if found else None
 

@@ -1,4 +1,4 @@
-"""What looks wrong in a finished run, and what to try."""
+"""Remarks on problems in a finished run, and what to try."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shoal.core.data import Dataset
 from shoal.runs.record import Record
 from shoal.spec import Spec, to_table
 
-RISEN = 10.0  # times its smallest value: a loss that has diverged
+RISEN = 10.0  # a loss larger than this multiple of its smallest value has diverged
 
 
 def remarks(spec: Spec, dataset: Dataset | None, records: Sequence[Record]) -> list[str]:
-    """Sentences for the user; mostly none."""
+    """Sentences for the user; usually none."""
     found = []
     refused = [entry["reason"] for record in records for entry in record["rejected"]]
     if refused:

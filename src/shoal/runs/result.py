@@ -1,4 +1,4 @@
-"""The result of a run: its numbers, its records, its clients, and its models."""
+"""The result of a run: its metrics, records, clients and models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """The result of a run: the numbers of summary.json, the records of all rounds, and the models."""
+    """The result of a run: the values of summary.json, the records of all rounds, and the models."""
 
     rounds: int
     final_accuracy: float | None  # None for regression, which has final_mse
@@ -38,7 +38,7 @@ class Result:
     mean_accuracy: float | None
     final_mse: float | None
     mean_client_accuracy: float | None
-    worst_client_accuracy: float | None  # the mean of the lowest tenth
+    worst_client_accuracy: float | None  # the mean of the worst tenth
     bytes_up: int
     bytes_down: int
     seconds: float
@@ -49,7 +49,7 @@ class Result:
     records: Sequence[Record]  # one per round, as in rounds.jsonl
     spec: Spec
     directory: Path | None
-    _restore: Callable[[], tuple[Setup, Progress]]  # for a run that was read from its directory, slow
+    _restore: Callable[[], tuple[Setup, Progress]]  # slow for a run that was read from its directory
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class Result:
         spec: Spec,
         restore: Callable[[], tuple[Setup, Progress]],
     ) -> Result:
-        """The result with this summary."""
+        """Create a result from a summary."""
         own = {"summary", "records", "spec", "directory", "_restore"}
         numbers: dict[str, Any] = {f.name: summary.get(f.name) for f in fields(cls) if f.name not in own}
         return cls(
@@ -78,7 +78,7 @@ class Result:
 
     @property
     def setup(self) -> Setup:
-        """The federation that was run, for a study that goes on from here."""
+        """The federation that was run, for studies that continue from its end."""
         return self._restored[0]
 
     @property
@@ -94,7 +94,7 @@ class Result:
 
     @property
     def clients(self) -> Sequence[Mapping[str, Any]]:
-        """The results of each client, as in summary.json; of over 1,000, the evaluated sample."""
+        """The results of each client, as in summary.json (above 1,000 clients, the evaluated sample)."""
         found: Sequence[Mapping[str, Any]] = self.summary["clients"]
         return found
 
@@ -132,7 +132,7 @@ class Result:
         return client
 
     def frame(self, what: str = "rounds") -> pandas.DataFrame:
-        """A pandas data frame: a row for each round ("rounds"), or for each client ("clients")."""
+        """A pandas data frame with one row per round ("rounds") or per client ("clients")."""
         import pandas
 
         if what not in ("rounds", "clients"):
@@ -140,7 +140,7 @@ class Result:
         return pandas.DataFrame(list(self.records if what == "rounds" else self.clients))
 
     def plot(self, metric: str = "") -> Figure:
-        """A chart of a metric over rounds; without a name, of the accuracy or the error."""
+        """A chart of a metric over rounds; by default, of the accuracy or the error."""
         from shoal.report.charts import metric_chart
 
         metric = metric or ("accuracy" if self.final_mse is None else "mse")
@@ -150,14 +150,14 @@ class Result:
         return chart
 
     def view(self, label: str = "") -> RunView:
-        """What reports and tables show of the run."""
+        """The run as reports and tables see it."""
         from shoal.report.runs import RunView
 
         records, summary = json.loads(to_json([list(self.records), dict(self.summary)]))
         return RunView(label or self.spec.method_name, to_table(self.spec), records, summary)
 
     def lines(self) -> dict[str, str]:
-        """The most important numbers, by their titles."""
+        """The most important values, by title."""
         from shoal.report.table import comparison_rows, shown_columns, stat_text
 
         (row,) = comparison_rows([self.view()])

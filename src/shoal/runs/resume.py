@@ -1,4 +1,4 @@
-"""Runs that go on from their last checkpoint."""
+"""Continue runs from their last checkpoint."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from shoal.runs.runner import Watcher, closing, environment, one_thread, play
 def resume(
     path: str | Path, watcher: Watcher | None = None, *, rounds: int | None = None, report: bool = True
 ) -> Result:
-    """Continue a run after its last checkpoint; the results are those of an uninterrupted run.
+    """Continue a run from its last checkpoint; the results are those of an uninterrupted run.
 
-    With `rounds`, a run goes on until it has so many rounds, also after its end.
+    With `rounds`, the run continues until it has this number of rounds, even if it was finished.
     """
     directory, spec = RunDirectory.open(Path(path))
     directory.lock()
@@ -35,7 +35,7 @@ def resume(
 
 
 def _restored(setup: Setup, saved: Saved) -> Progress:
-    """The progress to go on from; the clients get their memories back."""
+    """The progress to continue from; also restores the clients' memories."""
     if saved.progress is None:
         return start(setup.federation)
     if saved.environment != environment():

@@ -34,7 +34,7 @@ from shoal.runs.result import Result
 from shoal.spec import Spec
 
 Watcher = Callable[[Record], None]  # called with the record of every round
-SPREAD = 40  # times as long as a checkpoint took passes before the next: they take 2.5 % of a run
+SPREAD = 40  # pause after a checkpoint, in multiples of its duration: checkpoints take 2.5 % of a run
 
 
 def run(
@@ -46,13 +46,13 @@ def run(
     progress: bool | None = None,
     **tables: Any,
 ) -> Result:
-    """Run a spec, given as an object, as tables, or as the path of a TOML file; or as keywords.
+    """Run a spec, given as an object, as tables, as the path of a TOML file, or as keywords.
 
-    Keywords are the tables of a spec, and are added to its own: `rounds=5, method={"name": "fedprox"}`.
+    Keywords are tables of the spec, and are merged into it: `rounds=5, method={"name": "fedprox"}`.
     `dataset` may be a `Dataset` or a function, `model` an `nn.Module`, its class or a function, `method` a
-    `Method`. Without `out` nothing is written. `report = False` skips the HTML report, which takes longer
-    than many a small run. A `watcher` is called with the record of every round; without one, a line shows
-    the `progress`, by default in notebooks and terminals.
+    `Method`. Without `out`, nothing is written. `report = False` skips the HTML report, which can take longer
+    than a small run. A `watcher` is called with the record of every round; without one, a line shows the
+    `progress`, by default in notebooks and terminals.
     """
     chosen = as_spec(spec, tables)
     watcher = watcher or progress_line(chosen.method_name, chosen.rounds, progress)
@@ -75,13 +75,13 @@ def run(
 
 
 def environment() -> str:
-    """What determines the bits of a run besides the spec."""
+    """What determines the exact results of a run besides the spec."""
     return f"torch {torch.__version__}, {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 @contextmanager
 def closing(spec: Spec) -> Iterator[Setup]:
-    """Build a federation; its processes are stopped at the end of the block, however it ends."""
+    """Build a federation, and stop its processes at the end of the block, however it ends."""
     setup = build(spec)
     try:
         yield setup
@@ -91,11 +91,11 @@ def closing(spec: Spec) -> Iterator[Setup]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread: with more, the bits of some sums depend on the number of threads."""
+    """Compute on one thread: otherwise, the last bits of some sums depend on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     keep_freed_memory()
-    gc.freeze()  # else Python looks through all modules again and again for what is no longer needed
+    gc.freeze()  # otherwise, Python's garbage collector scans all modules again and again
     try:
         with threadpool_limits(1, "blas"):  # NumPy's
             yield
@@ -112,7 +112,7 @@ def play(
     watcher: Watcher | None,
     report: bool,
 ) -> Result:
-    """Run the rounds that are missing, and conclude the run."""
+    """Run the remaining rounds, and conclude the run."""
     spec, saved = setup.spec, progress.accepted
     pace, evaluating = Pace(spec.checkpoint), 0.0
     while not _over(spec, records):
@@ -135,7 +135,7 @@ def play(
 
 
 class Pace:
-    """Decides when to save a checkpoint: every so many rounds, but without taking much of a run's time."""
+    """Decides when to save a checkpoint: every `every` rounds, but only for a small share of a run's time."""
 
     def __init__(self, wanted: Checkpoint) -> None:
         self._wanted = wanted
@@ -148,7 +148,7 @@ class Pace:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Around a checkpoint: the next one is due some time after it."""
+        """Time a checkpoint, to set the time from which the next one is due."""
         started = time.perf_counter()
         yield
         ended, pause = time.perf_counter(), self._wanted.every_seconds
@@ -163,7 +163,7 @@ def conclude(
     report: bool,
     evaluating: float = 0.0,
 ) -> dict[str, Any]:
-    """The summary of a finished run; also written to its directory, with the models and the report."""
+    """The summary of a finished run; it is also written to its directory, with models and report."""
     weights = named_weights(setup.federation.method.models(progress.state))
     summary = summarise(setup.spec, records)
     summary |= {
@@ -185,7 +185,7 @@ def conclude(
 
 
 def _listed_attackers(setup: Setup) -> list[int]:
-    """All attackers; if there are very many, only those among the clients shown."""
+    """All attackers; if there are very many, only those among the shown clients."""
     attackers = setup.side.attackers
     if len(attackers) <= MOST_SHOWN:
         return sorted(attackers)
@@ -193,7 +193,7 @@ def _listed_attackers(setup: Setup) -> list[int]:
 
 
 def _over(spec: Spec, records: Sequence[Record]) -> bool:
-    """Whether there are no more rounds to run, because all are done or the run may stop early."""
+    """Whether the run is over, because all rounds are done or it may stop early."""
     return bool(records) and (_out_of_time(spec, records) or reached(spec, records[-1]))
 
 
@@ -220,7 +220,7 @@ def _round(spec: Spec, setup: Setup, progress: Progress, before: Sequence[Record
 
 
 def save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mapping[int, Version]) -> None:
-    """Write a checkpoint. `saved` are the versions of the memories in the last one."""
+    """Write a checkpoint. `saved` holds the versions of the memories in the last one."""
     engine = setup.federation.engine
     changed = {c: version for c, version in progress.accepted.items() if saved.get(c) != version}
     memories = (
@@ -232,7 +232,7 @@ def save(setup: Setup, directory: RunDirectory, progress: Progress, saved: Mappi
 
 
 def _memory_sha256(setup: Setup, progress: Progress) -> str | None:
-    """A hash over all clients' memories; None if they have none, or keep them on their devices."""
+    """A hash over all clients' memories; None if there are none, or if they stay at the clients."""
     digest, held = hashlib.sha256(), 0
     for client, version in sorted(progress.accepted.items()):
         memory = setup.federation.engine.memory(client, version)

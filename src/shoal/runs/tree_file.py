@@ -15,7 +15,7 @@ from shoal.core.types import Tree
 
 
 def tree_bytes(tree: Tree) -> bytes:
-    """The content of the file."""
+    """The content of a file with this tree."""
     description, found = flatten(tree)
     values = {str(i): value.detach().cpu().contiguous().clone() for i, value in enumerate(found)}
     # safetensors refuses a file without tensors

@@ -1,6 +1,6 @@
 """Check a run directory: every hash, and the model against the summary.
 
-Nothing that the directory names is imported, and its models are not even built: their bytes are hashed.
+Nothing that the directory names is imported, and models are not built: only their bytes are hashed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shoal.runs.manifest import (
 )
 
 MODEL, SUMMARY = "model.safetensors", "summary.json"
-TORCH_NAMES = {  # of the number formats in a safetensors file
+TORCH_NAMES = {  # safetensors' names of number formats -> torch's
     **{f"F{bits}": f"torch.float{bits}" for bits in (64, 32, 16)},
     **{f"I{bits}": f"torch.int{bits}" for bits in (64, 32, 16, 8)},
     **{"U8": "torch.uint8", "BOOL": "torch.bool", "BF16": "torch.bfloat16", "F8_E5M2": "torch.float8_e5m2"},
@@ -34,11 +34,11 @@ TORCH_NAMES = {  # of the number formats in a safetensors file
 
 
 class Verdict(NamedTuple):
-    """What became of the check of a run directory."""
+    """The outcome of checking a run directory."""
 
     flaws: tuple[str, ...]
-    files: int  # that were checked
-    rounds: int  # that are covered
+    files: int  # number of files checked
+    rounds: int  # number of rounds covered by the checkpoint
     finished: bool
 
 
@@ -49,7 +49,7 @@ def verify(path: Path) -> Verdict:
     flaws, checked, latest = list[str](), {SPEC}, None
     for name in (LATEST, PREVIOUS):
         if name == PREVIOUS and not (path / name).exists() and latest is not None and not latest.progress:
-            continue  # there is no checkpoint yet, and so none before it
+            continue  # no checkpoint yet, and so no previous one
         try:
             manifest = read_manifest(path, name)
         except DamagedError as damage:

@@ -1,4 +1,4 @@
-"""Clustered sampling: one client from each of m distributions that together are the whole population.
+"""Clustered sampling: one client from each of m distributions that together cover the whole population.
 
 Fraboni, Vidal, Kameni, Lorenzi: Clustered Sampling: Low-Variance and Improved Representativity for Clients
 Selection in Federated Learning, ICML 2021. With p_i = n_i / M the share of client i in all M samples, any
@@ -13,15 +13,14 @@ larger than that of m draws from p.
     Algorithm 2, by similarity: cut a tree of the clients so that no cluster's mass is above 1 / m, keep the m
     heaviest clusters as bins, pour the clients of the others into what is free        -> `by_similarity`
 
-A client that is drawn several times trains once, and `settings["count"]` says how often it was drawn. All
-masses are whole numbers, m n_i in bins of capacity M, so both sums hold exactly.
+A client that is drawn several times trains once; `settings["count"]` is the number of draws. All masses are
+integers, m n_i in bins of capacity M, so both sums hold exactly.
 
-Departures: a client with m p_i >= 1, which the authors' code cuts down to one draw, has floor(m p_i) bins of
-its own, and only the rest of its mass is poured. A client that never replied has a gradient of zeros, whose
+Departures: a client with m p_i >= 1, which the authors' code limits to one draw, has floor(m p_i) bins of its
+own, and only the remainder of its mass is poured. A client that never replied has a zero gradient, whose
 angle to every other is taken as 0; angles are clipped before the arccos. A layer that a client did not send
-is zeros, too. The tree is Ward's, over the rows of the matrix of distances, as the authors' code has it:
-clients are alike if they lie at like distances from all others. Shares are those among the clients that can
-be reached.
+is zero, too. The tree is Ward's, over the rows of the distance matrix, as in the authors' code: clients are
+similar if they have similar distances to all others. Shares are relative to the available clients.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from shoal.selectors.last_updates import LastUpdates
 
 
 class Shares(NamedTuple):
-    """W_1, ..., W_m in whole numbers: pieces of clients in a row, of which every `capacity` fill a bin."""
+    """W_1, ..., W_m as integers: a sequence of pieces of clients, cut into bins of mass `capacity`."""
 
     clients: np.ndarray  # [pieces] int64
     masses: np.ndarray  # [pieces] int64
@@ -57,7 +56,7 @@ class Shares(NamedTuple):
 
 
 def by_size(counts: np.ndarray, draws: int) -> Shares:
-    """Algorithm 1, for clients with these numbers of samples."""
+    """Algorithm 1, from the clients' numbers of samples."""
     capacity, own, rest = _dedicated(counts, draws)
     order = np.lexsort((np.arange(len(rest)), -rest))
     borders = capacity * np.arange(1, draws - len(own) + 1)
@@ -65,7 +64,7 @@ def by_size(counts: np.ndarray, draws: int) -> Shares:
 
 
 def by_similarity(counts: np.ndarray, draws: int, distances: np.ndarray, key: Key) -> Shares:
-    """Algorithm 2, for clients at these distances from one another."""
+    """Algorithm 2, from the distances between clients."""
     capacity, own, rest = _dedicated(counts, draws)
     bins = draws - len(own)
     clusters = cut(ward(distances), rest, capacity) if len(rest) > 1 else np.zeros(1, np.int64)
@@ -74,7 +73,7 @@ def by_similarity(counts: np.ndarray, draws: int, distances: np.ndarray, key: Ke
     heaviest = np.lexsort((names, -weights))
     rank = np.empty(len(names), np.int64)
     rank[heaviest] = np.arange(len(names))
-    rank = rank[place]  # of each client's cluster
+    rank = rank[place]  # the rank of each client's cluster
     kept, others = np.flatnonzero(rank < bins), np.flatnonzero(rank >= bins)
     others = key.numpy().permutation(others)
     others = others[np.argsort(-rank[others], kind="stable")]  # the lightest cluster first
@@ -90,7 +89,7 @@ def by_similarity(counts: np.ndarray, draws: int, distances: np.ndarray, key: Ke
 
 
 def _dedicated(counts: np.ndarray, draws: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """The capacity of a bin; the client of each bin that holds one client only; what is left of each."""
+    """The capacity of a bin, the clients of the bins with a single client, and each client's remainder."""
     capacity = int(counts.sum())
     whole, rest = np.divmod(draws * counts, capacity)
     return capacity, np.repeat(np.arange(len(counts)), whole), rest
@@ -99,7 +98,7 @@ def _dedicated(counts: np.ndarray, draws: int) -> tuple[int, np.ndarray, np.ndar
 def _poured(
     clients: np.ndarray, masses: np.ndarray, borders: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Bins, clients and masses of the pieces, with clients in a row and a border at the end of each bin."""
+    """Bins, clients and masses of the pieces, when the sequence of clients is cut at the bins' borders."""
     ends = np.cumsum(masses)
     edges = np.union1d(ends, borders)
     edges = edges[edges > 0]
@@ -110,7 +109,7 @@ def _poured(
 def _shares(
     capacity: int, own: np.ndarray, bins: np.ndarray, clients: np.ndarray, masses: np.ndarray
 ) -> Shares:
-    """The bins that were poured, and after them those of one client."""
+    """The filled bins, followed by those with a single client."""
     order = np.argsort(bins, kind="stable")
     return Shares(
         np.concatenate([clients[order], own]),
@@ -120,7 +119,7 @@ def _shares(
 
 
 def ward(distances: np.ndarray) -> np.ndarray:
-    """Ward's tree over the rows of a matrix of distances."""
+    """Ward's tree over the rows of a distance matrix."""
     from scipy.cluster.hierarchy import linkage  # slow to import, and only needed here
     from scipy.spatial.distance import pdist
 
@@ -128,7 +127,7 @@ def ward(distances: np.ndarray) -> np.ndarray:
 
 
 def cut(tree: np.ndarray, masses: np.ndarray, limit: int) -> np.ndarray:
-    """[clients]: the largest branch of the tree around each client whose mass is not above the limit."""
+    """[clients]: for each client, the largest branch that contains it and whose mass is within the limit."""
     held, joined = masses.tolist(), tree[:, :2].astype(int).tolist()
     for left, right in joined:
         held.append(held[left] + held[right])
@@ -141,9 +140,9 @@ def cut(tree: np.ndarray, masses: np.ndarray, limit: int) -> np.ndarray:
 
 
 class Seen(NamedTuple):
-    """What is remembered of the clients."""
+    """The selector's state: what is known about the clients."""
 
-    counts: Mapping[int, int]  # samples of each that told
+    counts: Mapping[int, int]  # numbers of samples, for clients that reported them
     last: LastUpdates
 
 
@@ -178,7 +177,7 @@ class Clustered(Selector):
     def select(
         self, state: Seen, available: Population, reports: Mapping[int, Tree], moment: Moment
     ) -> Cohort:
-        """See `Selector`. The count of a member is how often it was drawn."""
+        """See `Selector`. The setting `count` of a member is its number of draws."""
         counts = counts_of(state, available)
         draws = cohort_size(self.count, self.fraction, len(available))
         if self.by == "size":
@@ -191,7 +190,7 @@ class Clustered(Selector):
         return Cohort(ids, {"count": tuple(often.tolist())}, len(available))
 
     def observe(self, state: Seen, client: int, reply: Reply, seconds: float) -> Seen:
-        """See `Selector`. To methods whose clients return no update all clients are alike."""
+        """See `Selector`. If clients return no updates, all clients count as similar."""
         update = getattr(reply.payload, "update", None)
         if self.by == "size" or update is None:
             return state
@@ -203,6 +202,6 @@ class Clustered(Selector):
 
 
 def counts_of(state: Seen, available: Population) -> np.ndarray:
-    """[available] int64: the clients' numbers of samples; all alike where none told."""
+    """[available] int64: the clients' numbers of samples; all 1 if none is known."""
     counts = np.array([state.counts.get(client, 0) for client in available], np.int64)
     return counts if counts.any() else np.ones_like(counts)

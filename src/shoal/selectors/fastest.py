@@ -1,4 +1,4 @@
-"""The clients that would reply first."""
+"""Selection of the clients that expect to reply first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.selectors.cohort_size import check_population, check_size, cohort_siz
 
 @dataclass(frozen=True)
 class Fastest(Selector):
-    """Selects the clients that expect to reply first, by what they report of their devices."""
+    """Selects the clients that expect to reply first, according to their device reports."""
 
     count: int | None = None
     fraction: float | None = None

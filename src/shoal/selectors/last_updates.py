@@ -1,6 +1,6 @@
-"""The last update of every client, and how far these are from one another.
+"""The last update of every client, and the distances between them.
 
-Clients that never replied have an update of zeros, and so has a layer that a client did not send.
+Clients that never replied have a zero update, and layers that a client did not send are zero.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from shoal.kernels.products import products
 
 Distance = Literal["cosine", "l2", "l1"]
 Params = Mapping[str, Tensor]
-PIECE = 2**16  # parameters whose L1 distances are taken at once
+PIECE = 2**16  # parameters processed at once for L1 distances
 
 
 class Compared(NamedTuple):
-    """The updates that were compared, and what `_pairs` says of them; the first is an update of zeros."""
+    """The compared updates, and the result of `_pairs` for them; the first one is a zero update."""
 
     clients: tuple[int, ...]
     pairs: Tensor  # [1 + clients, 1 + clients] float64
 
 
 class LastUpdates(NamedTuple):
-    """What is remembered of the clients that replied."""
+    """The last updates of the clients that replied."""
 
     updates: Mapping[int, Params]  # float32, on the CPU
     compared: Compared = Compared((), torch.zeros(1, 1, dtype=torch.float64))
-    changed: tuple[int, ...] = ()  # whose updates are new since they were compared
+    changed: tuple[int, ...] = ()  # clients with new updates since the last comparison
 
     def with_update(self, client: int, update: Params) -> LastUpdates:
-        """With a copy of an update, as a view would keep the whole reply."""
+        """Add a copy of an update; a view would keep the whole reply in memory."""
         changed = (*(other for other in self.changed if other != client), client)
         return self._replace(updates={**self.updates, client: _copy(update)}, changed=changed)
 
     def all_compared(self, distance: Distance) -> LastUpdates:
-        """With all updates compared: only those that are new are compared with the others."""
+        """Compare all updates: only new ones are compared with the others."""
         if not self.changed:
             return self
         before, new = self.compared, set(self.changed)
@@ -58,7 +58,7 @@ class LastUpdates(NamedTuple):
         return self._replace(compared=Compared(clients, torch.from_numpy(pairs)), changed=())
 
     def distances(self, available: Population, distance: Distance) -> np.ndarray:
-        """[available, available]. Those who never replied share one row, of an update of zeros."""
+        """[available, available]. Clients that never replied share one row, that of the zero update."""
         known = self.all_compared(distance).compared
         place = {client: row for row, client in enumerate(known.clients, 1)}
         rows = [place.get(client, 0) for client in available]
@@ -72,7 +72,7 @@ def _copy(update: Params) -> Params:
 
 
 def aligned(updates: Sequence[Params]) -> list[Tensor]:
-    """[parameters] each: the layers that any of them has, in one order, with zeros for those it lacks."""
+    """[parameters] each: all layers that occur, in the same order, with zeros for missing ones."""
     shapes = {name: value.shape for update in updates for name, value in update.items()}
     return [_vector(update, shapes) for update in updates]
 
@@ -90,8 +90,10 @@ def distances_between(updates: Sequence[Tensor], distance: Distance) -> np.ndarr
 
 
 def _pairs(some: Sequence[Tensor], others: Sequence[Tensor], distance: Distance) -> np.ndarray:
-    """[some, others] float64: the L1 distances of flat updates, or the inner products that say the other
-    distances. A pair's does not depend on which others are compared at the same time."""
+    """[some, others] float64: L1 distances of flat updates, or inner products for the other distances.
+
+    The value of a pair does not depend on which other pairs are compared at the same time.
+    """
     if distance != "l1":
         rows, columns = ([one.numpy() for one in group] for group in (some, others))
         size = -(-len(columns) // cores())
@@ -107,7 +109,7 @@ def _pairs(some: Sequence[Tensor], others: Sequence[Tensor], distance: Distance)
 
 
 def _apart(found: np.ndarray, distance: Distance) -> np.ndarray:
-    """[n, n] float64: the distances, from what `_pairs` says of all."""
+    """[n, n] float64: the distances, from the result of `_pairs` for all updates."""
     if distance == "l1":
         return found
     squares = np.diag(found)
@@ -117,5 +119,5 @@ def _apart(found: np.ndarray, distance: Distance) -> np.ndarray:
         norms = np.sqrt(np.outer(squares, squares))
         cosines = np.divide(found, norms, out=np.ones_like(found), where=norms > 0)
         apart = np.arccos(np.clip(cosines, -1, 1))
-    np.fill_diagonal(apart, 0)  # where rounding left something
+    np.fill_diagonal(apart, 0)  # remove rounding errors
     return apart

@@ -1,15 +1,16 @@
-"""Clients that are both useful and fast.
+"""Oort: selection of clients that are both useful and fast.
 
 Lai, Zhu, Madhyastha, Chowdhury: Oort: Efficient Federated Learning via Guided Participant Selection,
 OSDI 2021.
 
     utility = samples x loss x (T / t)^alpha if t > T      (the statistical times the system utility)
 
-t is the time of the client's last reply, T the `quantile` of all of them. A share `explore` of the cohort is
-drawn from clients that have not trained yet; the others have the highest utility.
+t is the duration of the client's last reply, T the `quantile` of these durations. A share `explore` of the
+cohort is drawn from clients that have not trained yet; the others are those with the highest utility.
 
-Departures: the loss is the mean training loss, where Oort takes the root of the mean square over samples; no
-bonus for clients that have waited long, no cut-off of extreme utilities, and a fixed share of exploration.
+Departures: the loss is the mean training loss, where Oort takes the root mean square over samples; there is
+no bonus for clients that have not been selected for long, no clipping of extreme utilities, and the share of
+exploration is fixed.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from shoal.selectors.cohort_size import check_population, check_size, cohort_siz
 
 
 class OortClient(NamedTuple):
-    """What is known of a client that has trained."""
+    """What is known about a client that has trained."""
 
-    utility: float  # statistical
+    utility: float  # the statistical utility
     seconds: float
 
 
 @dataclass(frozen=True)
 class Oort(Selector):
-    """Selects clients with a high loss that reply soon, and some that are not known yet."""
+    """Selects clients with high losses and fast replies, and some that have not trained yet."""
 
     count: int | None = None
     fraction: float | None = None

@@ -1,12 +1,12 @@
-"""The clients with the highest losses among some.
+"""Power-of-Choice: the clients with the highest losses among some candidates.
 
 Cho, Wang, Joshi: Towards Understanding Biased Client Selection in Federated Learning, AISTATS 2022
 (Power-of-Choice).
 
     candidates: d clients, drawn at random;  cohort: the m of them with the highest loss
 
-Departures: a client's loss is the one of its last training instead of one that candidates are asked for; who
-has not trained yet comes first.
+Departures: candidates are not asked for their losses; the loss of a client's last training counts. Clients
+that have not trained yet come first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PowerOfChoice(Selector):
             raise SpecError(f"candidates must be at least 1, got {self.candidates:g}; 2 draws twice as many")
 
     def init(self) -> Mapping[int, float]:
-        """See `Selector`. The last loss of each client."""
+        """See `Selector`. The state is the last loss of each client."""
         return {}
 
     def select(

@@ -1,4 +1,4 @@
-"""One client after another."""
+"""Selection of one client after another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.selectors.cohort_size import check_population, check_size, cohort_siz
 
 @dataclass(frozen=True)
 class RoundRobin(Selector):
-    """Selects clients in the order of their ids, in every round the next ones."""
+    """Selects clients in the order of their ids, continuing in each round where the last one ended."""
 
     count: int | None = None
     fraction: float | None = None
@@ -25,7 +25,7 @@ class RoundRobin(Selector):
     def select(
         self, state: Any, available: Population, reports: Mapping[int, Report], moment: Moment
     ) -> Cohort:
-        """See `Selector`. The turn follows from the round alone, as long as the same clients are there."""
+        """See `Selector`. The choice depends only on the round, as long as the same clients are available."""
         size = cohort_size(self.count, self.fraction, len(available))
         first = moment.round * size
         picked = {(first + place) % len(available) for place in range(size)}

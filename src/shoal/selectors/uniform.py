@@ -11,7 +11,7 @@ from shoal.core.selector import Selector
 from shoal.core.types import Cohort, Moment, Tree
 from shoal.selectors.cohort_size import check_population, check_size, cohort_size
 
-SMALL = 20  # clients, of which all take part unless the spec says how many
+SMALL = 20  # up to this population, all clients take part unless the spec gives a number
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Uniform(Selector):
 
 @dataclass(frozen=True)
 class All(Selector):
-    """Selects every client that can be reached."""
+    """Selects every available client."""
 
     def select(
         self, state: Any, available: Population, reports: Mapping[int, Tree], moment: Moment

@@ -41,7 +41,7 @@ class Moments(NamedTuple):
 
 
 class Adaptive(ServerOptimizer):
-    """Algorithm 2 except for the rule of v."""
+    """Algorithm 2, except for the update rule of v."""
 
     lr: float
     beta1: float

@@ -1,6 +1,6 @@
 """Local training with the compiled kernels, for small models: one client, or a block of them.
 
-The arithmetic of a client does not depend on the block, so a block gives the same bits as one client after
+A client's arithmetic does not depend on the block, so a block gives the same bits as one client after
 another.
 """
 
@@ -54,7 +54,7 @@ def fits(task: Task, terms: tuple[Term, ...]) -> bool:
     return task.plan is not None and _fits(task.plan, others) and _pulls_fit(task, _closeness(terms))
 
 
-@lru_cache(maxsize=256)  # every client of a round asks
+@lru_cache(maxsize=256)  # called for every client of a round
 def _fits(plan: Plan, kinds: tuple[type[Term], ...]) -> bool:
     known = {Proximal} if dense_part(plan).fusion else {Proximal, NotTrue, Generated}
     once = len(set(kinds)) == len(kinds)
@@ -66,7 +66,7 @@ def _closeness(terms: Sequence[Term]) -> list[Closeness]:
 
 
 def _pulls_fit(task: Task, pulls: Sequence[Closeness]) -> bool:
-    """Whether the kernels know these pulls: one of all numbers, one of a mask's, or both, to one centre."""
+    """Whether the kernels support the pulls: one with a mask, one without, or both, towards one centre."""
     if not pulls:
         return True
     assert task.plan is not None
@@ -147,9 +147,9 @@ def train(
 
 
 def in_background(job: TrainingJob, threads: int) -> Callable[[int | None], None]:
-    """Start to train, in all threads but this one. Returns a function that waits for a client, or for all.
+    """Start training in all threads but this one. Returns a function that waits for one client, or for all.
 
-    Who waits trains clients, too, as long as there are any that nobody has taken.
+    A waiting thread also trains clients, as long as there are any that no thread has taken.
     """
     others = [other_threads(threads).submit(job.work) for _ in range(threads - 1)]
 
@@ -173,7 +173,7 @@ def _rates(rate: float, starts: Sequence[Start], clients: int) -> np.ndarray:
 
 
 def _dropout(plan: Plan, keys: Sequence[Key]) -> DropoutKeys | None:
-    """Where the clients' dropout comes from; None if the plan has none."""
+    """The random keys of the clients' dropout; None if the plan has no dropout."""
     if isinstance(plan, DensePlan) or not any(drop.rate for drop in plan.drops):
         return None
     names = [text_word(drop.noise) for drop in plan.drops]
@@ -183,7 +183,7 @@ def _dropout(plan: Plan, keys: Sequence[Key]) -> DropoutKeys | None:
 def _generated(terms: Sequence[Generated], block: Block, keys: Sequence[Key]) -> ExtraFeatures:
     """The generated features for all steps of all clients, whose terms are of one kind.
 
-    Those of a client are computed by themselves: the last bits of a product depend on how many rows it has.
+    They are computed client by client: the last bits of a matrix product depend on its number of rows.
     """
     classes, features, y = [], [], block.y[torch.from_numpy(block.rows)]
     for term, key, (first, last) in zip(terms, keys, pairwise(block.client_ptr.tolist()), strict=True):

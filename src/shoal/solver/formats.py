@@ -1,8 +1,8 @@
 """The number format that a client trains in: which one it is, and the rounding of weights and steps.
 
 The weights that training starts from are rounded to the nearest number of the format, and so is every
-gradient. Momentum and weights are rounded at random after every step, from the client's key: a step that is
-too small for the format is then taken now and then, in place of never.
+gradient. Momentum and weights are rounded stochastically after every step, using the client's key: a step
+that is too small for the format is then taken occasionally instead of never.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def format_of(own: FormatName, setting: Setting) -> FormatName:
 
 
 def rounded(weights: Weights, name: FormatName) -> Weights:
-    """The weights with their parameters rounded to the nearest numbers of the format; buffers stay."""
+    """The weights with their parameters rounded to the nearest numbers of the format; buffers are kept."""
     return weights if name == "float32" else weights._replace(params=_nearest(weights.params, name))
 
 
@@ -82,7 +82,7 @@ def block_rounding(names: Sequence[FormatName], keys: Sequence[Key], random: boo
 
 @dataclass(frozen=True)
 class StepRounding:
-    """Rounds what a step of one client computes, in place, with the bits of the kernels."""
+    """Rounds the results of one client's step in place, bit for bit like the kernels."""
 
     form: NumberFormat
     random: bool
@@ -90,29 +90,29 @@ class StepRounding:
 
     @classmethod
     def of(cls, name: FormatName, random: bool, key: Key) -> StepRounding | None:
-        """None for float32, which needs none."""
+        """The rounding for a format; None for float32, which needs none."""
         return None if name == "float32" else cls(FORMATS[name], random, key)
 
     def gradients(self, tensors: Sequence[Tensor]) -> None:
-        """To the nearest."""
+        """Round gradients to the nearest number."""
         for tensor in tensors:
             values = _vector(tensor)
             round_nearest(values, *self.form)
             _keep(tensor, values)
 
     def momentum(self, tensors: Sequence[Tensor], step: int) -> None:
-        """At random, unless everything is rounded to the nearest."""
+        """Round momentum: stochastically, unless everything is rounded to the nearest number."""
         self._either(tensors, step, MOMENTUM)
 
     def weights(self, tensors: Sequence[Tensor], step: int) -> None:
-        """At random, unless everything is rounded to the nearest."""
+        """Round weights: stochastically, unless everything is rounded to the nearest number."""
         self._either(tensors, step, WEIGHTS)
 
     def _either(self, tensors: Sequence[Tensor], step: int, purpose: np.uint64) -> None:
         if not self.random:
             self.gradients(tensors)
             return
-        first = 0  # among all parameters of the model, in its order
+        first = 0  # the tensor's first element among all parameters, in the model's order
         for tensor in tensors:
             values = _vector(tensor)
             round_either(values, *self.form, *self.key.words, step, purpose, first)

@@ -19,7 +19,7 @@ from shoal.solver.outputs import outputs_of
 
 
 def mean_losses(task: Task, weights: Sequence[Weights], data: Sequence[Data], threads: int) -> Tensor:
-    """[clients] float64: the mean loss of each client's model over its samples, of several at once."""
+    """[clients] float64: the mean loss of each client's model over its samples, several clients at once."""
     alike = all(one is weights[0] for one in weights) and all(own.x is data[0].x for own in data)
     if isinstance(task.plan, DensePlan) and alike and all(own.count for own in data):
         return _compiled(task, weights[0], data, threads)

@@ -1,4 +1,4 @@
-"""What a model says, without training it."""
+"""A model's outputs and features, without training it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HIDDEN = 3  # sizes of dense layers: an input, a hidden layer and the outputs
 def outputs_of(task: Task, weights: Weights, x: Tensor, rows: Tensor | None = None) -> Tensor:
     """[n, heads]: the model's outputs for all samples, or for some rows of them.
 
-    A convolutional model that the kernels train is also evaluated by them: for small ones that is faster.
+    A convolutional model that the kernels train is also evaluated by them, which is faster for small models.
     """
     rows = torch.arange(len(x)) if rows is None else rows
     if isinstance(task.plan, ConvPlan) and task.plan.params <= LARGEST[ConvPlan]:
@@ -33,7 +33,7 @@ def outputs_of(task: Task, weights: Weights, x: Tensor, rows: Tensor | None = No
 
 
 def features_of(task: Task, weights: Weights, x: Tensor) -> Tensor:
-    """[n, width]: what enters the last layer, without dropout; of convolutional models by the kernels too."""
+    """[n, width]: the input of the last layer, without dropout; see `outputs_of` for convolutional models."""
     plan = task.plan
     if isinstance(plan, ConvPlan) and plan.params <= LARGEST[ConvPlan] and len(plan.dense.sizes) >= HIDDEN:
         from shoal.kernels.conv_outputs import conv_outputs

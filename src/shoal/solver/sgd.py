@@ -1,4 +1,4 @@
-"""Stochastic gradient descent at a client."""
+"""Stochastic gradient descent on a client."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sgd(Solver):
     schedule: Literal["constant", "exponential"] = "constant"  # of the learning rate over the rounds
     decay: float = 0.99  # factor per round, with the exponential schedule
     precision: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights are float32
-    format: FormatName = "float32"  # of weights, gradients and momentum; or a client's setting `format`
+    format: FormatName = "float32"  # of weights, gradients and momentum; the setting `format` overrides it
     rounding: Literal["stochastic", "nearest"] = "stochastic"  # of weights and momentum, to the format
 
     def __post_init__(self) -> None:

@@ -63,7 +63,7 @@ def train(
             live.round()
         del outputs, loss, found, gradients  # so that the next step can reuse their memory
     held = Weights({name: value.detach() for name, value in live.values.items()}, live.buffers)
-    change = None if rounding is None else subtract(held, begin)  # what was sent is not what it started from
+    change = None if rounding is None else subtract(held, begin)  # the start was rounded after it was sent
     return Trained(held, steps, total / max(steps, 1), borrowed=True, change=change)
 
 

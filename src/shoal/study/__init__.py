@@ -1,1 +1,1 @@
-"""Many runs: comparisons, the arena of attacks and defences, the papers' tables and figures."""
+"""Studies of many runs: comparisons, the arena of attacks and defences, reproductions of papers."""

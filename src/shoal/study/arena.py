@@ -1,10 +1,10 @@
-"""The arena: every defence against every attack, and without any attack, each pair a run of its own.
+"""The arena: every defence against every attack, and without an attack; each pair is a separate run.
 
-A defence is a method. One that takes the number of attackers to expect gets the true number. The oracle
-is uniform FedAvg over the honest clients alone, which no attack changes: one run for each seed, and the
-measure of all others. Accuracies are means of the last ten rounds, after all rounds and at some rounds
-before: what falls late shows only late. A defence that is poor without an attack is no defence, whatever
-it keeps under one.
+A defence is a method. If it takes the expected number of attackers, it gets the true number. The oracle is
+uniform FedAvg over the honest clients alone, which no attack changes: one run per seed, and the reference for
+all others. Accuracies are means over ten rounds, the last ones and those up to some earlier rounds, since
+some defences break down late. A defence that is poor without an attack is marked as poor, however much of its
+accuracy it keeps under one.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from shoal.study.compare import check_seeds, file_name, split
 from shoal.study.jobs import Job, kept_answers, run_with_progress
 from shoal.study.robustness import accuracy_summary, degradation, detection, quotient, tolerance
 
-CLEAN = "clean"  # named in place of an attack: there is none
-ORACLE = "oracle"  # named in place of a defence
-UNIFORM = "fedavg:weights=uniform"  # what the oracle is, without an attack
+CLEAN = "clean"  # in place of an attack's name: no attack
+ORACLE = "oracle"  # in place of a defence's name
+UNIFORM = "fedavg:weights=uniform"  # the method of the oracle
 DEFENCES = (
     *(ORACLE, UNIFORM, "fedavg", "dsvd", "qfedavg", "fedcpa", "fedsvd", "krum", "multikrum"),
     *("median", "trimmed_mean", "geomedian", "normclip", "fltrust"),
 )
-ABSENT = "garbage"  # the attack that leaves the honest clients to themselves
-LAST = 10  # rounds that an accuracy is the mean of
-READ_AT = (15, 30, 60)  # rounds
-POOR = 0.95  # of the oracle's clean accuracy: what lies below is not worth defending
-WHO = ("attack.fraction=", "attack.attackers=")  # fields that say who attacks
-ATTACKERS_EXPECTED = ("f", "trim")  # fields of defences: how many attackers, as a number or as a share
+ABSENT = "garbage"  # the attack whose replies are all rejected, so that only honest clients remain
+LAST = 10  # an accuracy is the mean over this many rounds
+READ_AT = (15, 30, 60)  # rounds at which accuracies are also read
+POOR = 0.95  # a defence with less than this share of the oracle's clean accuracy is poor
+WHO = ("attack.fraction=", "attack.attackers=")  # fields that select the attackers
+ATTACKERS_EXPECTED = ("f", "trim")  # fields of defences: the expected attackers, as a number or a share
 
-QUICK: Table = {  # the setting where no spec is given
+QUICK: Table = {  # the setting if no spec is given
     "rounds": 60,
     "local": {"epochs": 1},
     "partition": {"kind": "dirichlet", "clients": 20, "beta": 0.5},
@@ -68,7 +68,7 @@ MEASURES = (
 
 
 class Match(NamedTuple):
-    """A defence against an attack, with one seed."""
+    """The run of a defence against an attack, with one seed."""
 
     defence: str
     attack: str
@@ -107,7 +107,7 @@ def plan(
 
 
 def _oracle_meets(attack: str) -> str:
-    """The attack without the lies: the same attackers, who are refused."""
+    """The attack that the oracle's runs have: the same attackers, whose replies are all rejected."""
     if attack == CLEAN:
         return CLEAN
     _, fields = split(attack, "attack")
@@ -116,7 +116,7 @@ def _oracle_meets(attack: str) -> str:
 
 
 def _expected(attack: Mapping[str, Any], table: Table) -> float:
-    """The attackers to expect, as a share of the clients; as a number if the number of clients is unknown."""
+    """The expected attackers as a share of the clients, or as a number if the population is unknown."""
     clients = table.get("partition", {}).get("clients")
     if "attackers" in attack:
         return len(attack["attackers"]) / (clients or 1)
@@ -132,7 +132,7 @@ def _check(spec: Spec) -> None:
 
 
 def with_defence(table: Table, label: str, attackers: float) -> Table:
-    """The table with a defence, which gets the share or number of attackers if it has a field for it."""
+    """The table with a defence, which gets the expected attackers if it has a field for them."""
     name, fields = split(label, "method")
     known = arguments(choose(METHOD, name, "method.name"))
     expected = [f"method.{field}={attackers}" for field in ATTACKERS_EXPECTED if field in known]
@@ -140,9 +140,9 @@ def with_defence(table: Table, label: str, attackers: float) -> Table:
 
 
 def with_attack(table: Table, label: str, common: Table) -> Table:
-    """The table with an attack, or with none; `common` are fields of all attacks.
+    """The table with an attack, or unchanged for `CLEAN`; `common` holds fields shared by all attacks.
 
-    A list of attackers replaces the common share.
+    A list of attackers replaces the common fraction.
     """
     if label == CLEAN:
         return table
@@ -153,7 +153,7 @@ def with_attack(table: Table, label: str, common: Table) -> Table:
 
 
 def measure(result: Result) -> dict[str, Any]:
-    """The accuracies of a match, what the attack achieved, and how attackers were weighed."""
+    """The accuracies of a match, the success of the attack, and the weights of the attackers."""
     found = accuracy_summary(result.records)
     if found is None:
         raise SpecError("the arena compares accuracies, and this task has none; take one with classes")
@@ -174,7 +174,7 @@ def measure(result: Result) -> dict[str, Any]:
 
 
 def settled(records: Sequence[Mapping[str, Any]], last: int) -> float | None:
-    """The mean accuracy of the ten rounds up to this one; None if it was never reached or evaluated."""
+    """The mean accuracy of the ten rounds up to `last`; None if it was never reached or evaluated."""
     if last > len(records):
         return None
     stat = over_seeds([record.get("accuracy") for record in records[max(0, last - LAST) : last]])
@@ -182,17 +182,17 @@ def settled(records: Sequence[Mapping[str, Any]], last: int) -> float | None:
 
 
 def run_matches(matches: Sequence[Match], out: Path) -> dict[str, Any]:
-    """The answers of all matches: those in the folder are kept, the rest is run on all cores."""
+    """The answers of all matches: those in the folder are kept, the others are run on all cores."""
     if not (out / RUNS).is_dir() and not is_free(out):
         raise SpecError(f"{out} holds something else than an arena; choose another --out")
-    jobs = list({match.job.name: match.job for match in matches}.values())  # the oracle's serve several
+    jobs = list({match.job.name: match.job for match in matches}.values())  # matches share the oracle's jobs
     answers = kept_answers(jobs, out / RUNS)
     missing = [job for job in jobs if job.name not in answers]
     return answers | run_with_progress("arena", missing, out / RUNS) if missing else answers
 
 
 def cells(matches: Sequence[Match], answers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For each defence and attack, in the order of the matches, what was found over the seeds."""
+    """One cell per defence and attack, in the order of the matches, with its results over the seeds."""
     seeds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for match in matches:
         seeds.setdefault((match.defence, match.attack), []).append(answers[match.job.name])
@@ -209,7 +209,7 @@ def cells(matches: Sequence[Match], answers: Mapping[str, Any]) -> list[dict[str
     ]
 
 
-Answers = Sequence[Mapping[str, Any]]  # one for each seed
+Answers = Sequence[Mapping[str, Any]]  # one per seed
 
 
 def _cell(
@@ -258,7 +258,7 @@ def _over(runs: Answers) -> Stat:
 
 
 def interval(std: float, seeds: int) -> float | None:
-    """Half the width of the 95 % interval of a mean over seeds, by Student's t; None for one seed."""
+    """Half the width of the 95 % confidence interval of a mean, by Student's t; None for one seed."""
     if seeds < 2:
         return None
     from scipy.stats import t as student  # slow to import
@@ -267,6 +267,6 @@ def interval(std: float, seeds: int) -> float | None:
 
 
 def names(text: str) -> list[str]:
-    """The names of a comma-separated list; a name may carry fields, and lists with commas of their own."""
+    """The names of a comma-separated list; fields of a name may contain lists with commas."""
     commas = r",(?!\s*[A-Za-z_][\w.]*=)(?![^\[]*\])"
     return [name.strip() for name in re.split(commas, text) if name.strip()]

@@ -1,4 +1,4 @@
-"""Several methods with one spec and several seeds, each a run of its own."""
+"""Comparisons: several methods with one spec and several seeds, as separate runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def plan(
 ) -> list[PlannedRun]:
     """All runs, checked before the first one starts.
 
-    A name may carry fields of its method, or of the spec: `fedprox:mu=0.1,local.lr=0.01`.
+    A name may set fields of its method or of the spec: `fedprox:mu=0.1,local.lr=0.01`.
     """
     check_seeds(seeds, settings)
     return plan_all(names, table, seeds, grid, out, settings)
@@ -86,7 +86,7 @@ def check_seeds(seeds: Sequence[int], settings: Sequence[str]) -> None:
 
 
 def split(label: str, table: str) -> tuple[str, list[str]]:
-    """A label such as `krum:f=2` as the name and the settings of its fields, `method.f=2`."""
+    """Split a label such as `krum:f=2` into the name and the settings of its fields, `method.f=2`."""
     name, *rest = re.split(r"[:,](?=[A-Za-z_][\w.]*=)", label)
     return name, [field if "." in field.split("=")[0] else f"{table}.{field}" for field in rest]
 
@@ -97,7 +97,7 @@ def file_name(label: str) -> str:
 
 
 def run_missing(runs: Sequence[PlannedRun], watch: Callable[[PlannedRun], Watcher | None]) -> None:
-    """Finished runs are kept, interrupted ones are resumed, and the rest is run. One page shows them all."""
+    """Keep finished runs, resume interrupted ones, and start the others; `report` writes one page for all."""
     for planned in runs:
         if is_free(planned.directory):
             run(planned.spec, planned.directory, watch(planned), report=False)
@@ -108,7 +108,7 @@ def run_missing(runs: Sequence[PlannedRun], watch: Callable[[PlannedRun], Watche
 def overall(
     runs: Sequence[PlannedRun], add: Callable[[str, int, int], Watcher]
 ) -> Callable[[PlannedRun], Watcher]:
-    """One progress bar for all runs, made by `add`: its label, its rounds, and how many of them are kept."""
+    """One progress bar for all runs, made by `add` from its label, the total rounds, and the rounds done."""
     kept = [cell for cell in runs if (cell.directory / SUMMARY).exists()]
     label = f"{len(runs)} runs" + (f", {len(kept)} kept" if kept else "")
     done = sum(cell.spec.rounds for cell in kept)
@@ -119,12 +119,12 @@ def overall(
 
 
 def _running(runs: Sequence[PlannedRun], start: int) -> list[int]:
-    """The rounds before each run."""
+    """The number of rounds before each run starts."""
     return list(itertools.accumulate((cell.spec.rounds for cell in runs), initial=start))[:-1]
 
 
 def report(runs: Sequence[PlannedRun], out: Path, title: str) -> Path:
-    """A page that compares the runs."""
+    """Write a page that compares the runs; returns its path."""
     from shoal.report.page import write_report  # matplotlib is slow to import, and only needed here
     from shoal.report.runs import read_run
 

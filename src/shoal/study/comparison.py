@@ -1,4 +1,4 @@
-"""Comparisons from Python, and results from disk."""
+"""Comparisons from Python, and loading of results from disk."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Comparison:
         return comparison_rows(self.views)
 
     def frame(self) -> pandas.DataFrame:
-        """A pandas data frame: a row for each run, with label, seed and the numbers of its summary."""
+        """A pandas data frame: one row per run, with label, seed and the values of its summary."""
         import pandas
 
         plain = (str, int, float, bool, type(None))
@@ -50,11 +50,11 @@ class Comparison:
         return pandas.DataFrame(rows)
 
     def table(self, form: str = "markdown") -> str:
-        """The table for a paper: "markdown", "latex" or "csv"."""
+        """The table for a paper, as "markdown", "latex" or "csv"."""
         return paper_table(self.views, form)
 
     def plot(self, metric: str = "accuracy") -> Figure:
-        """A chart of a metric over rounds, a line for each label."""
+        """A chart of a metric over rounds, with one line per label."""
         from shoal.report.charts import metric_chart
 
         chart = metric_chart(self.views, metric)
@@ -97,9 +97,9 @@ def compare(
 ) -> Comparison:
     """Run several methods with one spec and several seeds.
 
-    A method is a name, also with fields (`fedprox:mu=0.1`), or an object. `grid` has lists of values for
-    fields of the spec, by dotted names; every combination is run. With `out`, runs that are there are kept.
-    Keywords are tables of the spec, as in `shoal.run`.
+    A method is a name, optionally with fields (`fedprox:mu=0.1`), or an object. `grid` maps dotted names of
+    spec fields to lists of values; every combination is run. With `out`, runs that are in the folder already
+    are kept. Keywords are tables of the spec, as in `shoal.run`.
     """
     folder = None if out is None else Path(out)
     cells = plan_all(methods, as_tables(spec, tables), seeds, grid or {}, folder or Path("."))
@@ -118,7 +118,7 @@ def _in_memory(
 
 
 def _watcher(line: ProgressLine | None, place: int, cells: Sequence[PlannedRun]) -> Any:
-    """Tells the line how many rounds of all runs are over."""
+    """A watcher that tells the line how many rounds of all runs are done."""
     before = sum(cell.spec.rounds for cell in cells[:place])
     return lambda record: None if line is None else line({**record, "round": before + record["round"]})
 
@@ -126,7 +126,7 @@ def _watcher(line: ProgressLine | None, place: int, cells: Sequence[PlannedRun])
 def load_comparison(
     directories: Sequence[Path], folder: Path | None, labels: Sequence[str] | None = None
 ) -> Comparison:
-    """The comparison of runs on disk."""
+    """Load runs from disk as a comparison."""
     views = read_runs(directories)
     if labels is not None:
         views = [view._replace(label=label) for view, label in zip(views, labels, strict=True)]
@@ -134,7 +134,7 @@ def load_comparison(
 
 
 def load(path: str | Path) -> Result | Comparison:
-    """The result of a finished run from its directory; or all runs below a folder, as a comparison."""
+    """Load the result of a finished run from its directory, or all runs in a folder as a comparison."""
     folder = Path(path)
     if (folder / "spec.toml").exists():
         return load_run(folder)

@@ -1,4 +1,4 @@
-"""The five systems beside FedAvg, each on the kind of heterogeneity that it is for; one page."""
+"""Five systems compared with FedAvg, each on the heterogeneity that it was designed for, on one page."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ BATCHES = {"lr": 0.05, "batch": 10, "epochs": 3}
 
 
 class Contest(NamedTuple):
-    """One scene: a federation, and who learns in it."""
+    """One scene: a federation, and the methods that are compared in it."""
 
-    unlike: str  # in what clients differ
+    unlike: str  # the way in which clients differ
     title: str
     story: str
     methods: tuple[str, ...]  # FedAvg first
@@ -41,8 +41,8 @@ CONTESTS = (
     Contest(
         "Data",
         "Clients hold different digits",
-        "100 clients, most of which hold three digits or fewer. FedQP sends every client another mutation of "
-        "the model, corrected so that none goes against the last step.",
+        "100 clients, most of which hold three digits or fewer. FedQP sends each client a different mutation "
+        "of the model, corrected so that none points against the last server step.",
         ("fedavg", "fedqp"),
         {
             "rounds": 40,
@@ -54,9 +54,9 @@ CONTESTS = (
     ),
     Contest(
         "Trust in gradients",
-        "Clients give away nothing but losses",
-        "Ten clients hold one digit each. FSI sends candidate models and gets back their losses: nobody "
-        "reveals a gradient or a model. FedAvg gets whole models from everybody.",
+        "Clients reveal nothing but losses",
+        "Ten clients hold one digit each. FSI sends candidate models and gets back their losses: no client "
+        "reveals a gradient or a model. FedAvg gets whole models from all clients.",
         ("fedavg", "fsi"),
         {
             "rounds": 15,
@@ -68,8 +68,8 @@ CONTESTS = (
     Contest(
         "Bandwidth, and arrival",
         "Clients cannot send much",
-        "50 clients with four digits each. GENE-FL sends up only the layers that a cluster agrees on, which "
-        "also give newcomers a start; every client keeps the rest for itself.",
+        "50 clients with four digits each. GENE-FL uploads only the layers on which a cluster agrees, which "
+        "also give newcomers a start; each client keeps the other layers to itself.",
         ("fedavg", "genefl"),
         {
             "rounds": 15,
@@ -84,8 +84,8 @@ CONTESTS = (
     Contest(
         "Honesty",
         "Six of twenty clients attack",
-        "Attackers send their updates ten times as large. DSVD-FL weighs every update by how it agrees with "
-        "the others in its singular vectors, and the attackers get hardly any weight.",
+        "Attackers scale their updates by ten. DSVD-FL weights each update by how well its singular vectors "
+        "agree with those of the others, and the attackers get hardly any weight.",
         ("fedavg", "dsvd"),
         {
             "rounds": 15,
@@ -99,10 +99,10 @@ CONTESTS = (
     ),
     Contest(
         "Devices",
-        "Clients are slow and fast",
-        "Devices of several tiers, whose speed changes from round to round. SITUA-CQ hands a model on from "
-        "client to client inside clusters with balanced labels, in bits that suit their speed. The time is "
-        "that of the simulated devices.",
+        "Some clients are slow, some are fast",
+        "Devices of several tiers, whose speed changes from round to round. SITUA-CQ passes a model from "
+        "client to client within clusters with balanced labels, at a precision that suits their speed. Times "
+        "are those of the simulated devices.",
         ("fedavg", "situa_cq:preset=fast"),
         {
             "rounds": 60,
@@ -119,7 +119,7 @@ CONTESTS = (
 
 
 def nothing(result: Result) -> Mapping[str, Any]:
-    """What the jobs return: all that is shown is in their directories."""
+    """The measure of the jobs: empty, since the page is made from their run directories."""
     return {}
 
 
@@ -139,7 +139,7 @@ def jobs(rounds: int = 0) -> dict[str, tuple[Contest, str, Job]]:
 
 
 def run_demo(out: Path, rounds: int = 0) -> list[DemoScene]:
-    """Run what is missing, and write the page."""
+    """Run the missing jobs, and write the page."""
     planned = jobs(rounds)
     every = [job for _, _, job in planned.values()]
     kept = kept_answers(every, out)

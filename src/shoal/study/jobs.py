@@ -1,8 +1,8 @@
 """Many runs on all cores, each on one thread. Finished runs are kept, and interrupted ones are resumed.
 
 A job is a run and a function that measures it. Its folder is an ordinary run directory with one more file,
-the answer: what the function returned. Workers are processes that take one job after another, and end with
-the block that started them.
+the answer, which holds the function's return value. Workers are processes that take one job after another,
+and end with the block that started them.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ class Job(NamedTuple):
 
     name: str  # of its folder
     spec: Spec
-    measure: Callable[[Result], Any]  # a function of a module, so that another process can find it
+    measure: Callable[[Result], Any]  # a module-level function, so that it can be pickled
 
 
 class WorkerMessage(NamedTuple):
-    """What a worker reports: that a round is over, or (`ended`) the whole job."""
+    """A report of a worker: a round is done, or, if `ended`, the whole job."""
 
     ended: bool = False
     error: str = ""
-    user_error: bool = False  # one that the user can cure
+    user_error: bool = False  # whether the user can fix the error
 
 
 @dataclass
 class JobWorker:
-    """A process, our end of its pipe, and the job it works on."""
+    """A worker process, our end of its pipe, and its current job."""
 
     process: Any
     pipe: Connection
     job: Job | None = None
-    rounds: int = 0  # of the job, so far
+    rounds: int = 0  # of the job, reported so far
 
 
 def kept_answers(jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
@@ -75,14 +75,14 @@ def kept_answers(jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
         if not is_free(path):
             directory = RunDirectory.reopen(path, job.spec)
             if (path / ANSWER).exists() and directory.finished:
-                with suppress(DamagedError):  # then it is measured again
+                with suppress(DamagedError):  # a damaged answer is measured again
                     found[job.name] = _read(path)
     return found
 
 
 @contextmanager
 def worker_pool(jobs: Sequence[Job], folder: Path, workers: int = 0) -> Iterator[list[JobWorker]]:
-    """Processes for the jobs, as many as there are processors; they end with the block."""
+    """Worker processes for the jobs, one per processor; they end with the block."""
     found: list[JobWorker] = []
     try:
         for _ in range(min(workers or cores(), len(jobs))):
@@ -99,7 +99,7 @@ def worker_pool(jobs: Sequence[Job], folder: Path, workers: int = 0) -> Iterator
 def run_jobs(
     workers: Sequence[JobWorker], jobs: Sequence[Job], folder: Path, watcher: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Run all jobs, and return their answers by name. `watcher` is told how many rounds are over in all."""
+    """Run all jobs, and return their answers by name. `watcher` receives the total number of rounds done."""
     waiting, rounds, answers = deque(jobs), 0, {}
     for worker in workers:
         _assign(worker, waiting)
@@ -107,7 +107,7 @@ def run_jobs(
         for pipe in wait(list(busy)):
             worker = busy[pipe]  # type: ignore[index]
             job, message = _receive(worker)
-            # a job that was resumed, or stopped early, has reported fewer rounds than it has
+            # a job that was resumed, or stopped early, reports fewer rounds than its spec has
             new = job.spec.rounds - worker.rounds if message.ended else 1
             worker.rounds += new
             rounds += new
@@ -151,11 +151,11 @@ def _receive(worker: JobWorker) -> tuple[Job, WorkerMessage]:
 
 def _worker_main(folder: Path, pipe: Connection, inherited: Sequence[Connection]) -> None:
     """Run one job after another, until the pipe closes."""
-    for connection in inherited:  # the parent's ends: while they are open here, workers cannot see it die
+    for connection in inherited:  # the parent's ends: left open here, they would hide its death from workers
         connection.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     die_with_parent()
-    torch.set_num_threads(1)  # the threads that the parent may have had are not in this process
+    torch.set_num_threads(1)  # the parent's threads do not exist in this process
     with suppress(EOFError, OSError):
         while True:
             pipe.send(_run_job(pipe.recv(), folder, lambda record: pipe.send(WorkerMessage())))
@@ -164,9 +164,7 @@ def _worker_main(folder: Path, pipe: Connection, inherited: Sequence[Connection]
 
 def _run_job(job: Job, folder: Path, watcher: Callable[[Mapping[str, Any]], None]) -> WorkerMessage:
     path = folder / job.name
-    alone = replace(
-        job.spec, engine=replace(job.spec.engine, workers=1)
-    )  # the other cores have jobs of their own
+    alone = replace(job.spec, engine=replace(job.spec.engine, workers=1))  # other cores run other jobs
     try:
         if not is_free(path):
             result = resume(path, watcher, report=False)
@@ -183,7 +181,7 @@ def _run_job(job: Job, folder: Path, watcher: Callable[[Mapping[str, Any]], None
 
 
 def _read(path: Path) -> Any:
-    """The answer in a folder; raises `DamagedError` if it is not the one that was written."""
+    """The answer in a folder; raises `DamagedError` if it has changed since it was written."""
     try:
         found = json.loads((path / ANSWER).read_text(encoding="utf-8"))
         answer, digest = found["answer"], found["sha256"]
@@ -200,7 +198,7 @@ def _sha256(text: str) -> str:
 
 def run_with_progress(title: str, jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
     """Run all jobs under one progress bar, and return their answers by name."""
-    # processes first: forking while another thread draws bars would copy its locks as well
+    # processes first: forking while another thread draws bars would also copy that thread's locks
     with worker_pool(jobs, folder) as workers, bars() as shown:
         watch = shown.add(title, sum(job.spec.rounds for job in jobs))
         return run_jobs(workers, jobs, folder, lambda rounds: watch({"round": rounds}))

@@ -1,12 +1,12 @@
-"""Newcomers: how well a new client does after some local epochs, by the weights that it starts from.
+"""Newcomers: the accuracy of new clients after some local epochs, by their initial weights.
 
-A run whose newcomers have not come yet says what each of them would be given:
+A run whose newcomers have not arrived yet determines what each of them could start from:
 
     random              fresh initial weights
-    gene                the nearest cluster's learnGene, the rest fresh (GENE-FL)
+    gene                the nearest cluster's learnGene, other layers fresh (GENE-FL)
     gene with head      the same, with the classifier if it belongs to the learnGene
     cluster model       the nearest cluster's whole model
-    global model        the model of all
+    global model        the global model
     fresh head          the global model with a fresh classifier
 """
 
@@ -32,20 +32,20 @@ EPOCHS = (0, 1, 5, 10)
 
 
 class StartingPoint(NamedTuple):
-    """The weights that a newcomer starts from, and what they cost."""
+    """The weights that a newcomer starts from, and the cost of sending them."""
 
     weights: Weights
-    nbytes: int  # of the message that brought them
+    nbytes: int  # of the message that carries them
 
 
 def newcomers_of(result: Result) -> list[int]:
-    """The clients that were not there in the last round."""
+    """The clients that were absent in the last round."""
     there = result.setup.federation.engine.clients(result.rounds - 1)
     return [client for client in range(len(result.setup.shards)) if client not in there]
 
 
 def starts_compared(result: Result, epochs: Sequence[int] = EPOCHS) -> dict[str, Any]:
-    """By way of starting: the mean accuracy of all newcomers after each number of epochs, and the bytes."""
+    """For each starting point: the newcomers' mean accuracy after each number of epochs, and the bytes."""
     newcomers = newcomers_of(result)
     if not newcomers:
         raise SpecError("every client was there in the last round; let some come later, see [arrivals]")
@@ -65,7 +65,7 @@ def starts_compared(result: Result, epochs: Sequence[int] = EPOCHS) -> dict[str,
 
 
 def starting_points(setup: Setup, progress: Progress, client: int) -> dict[str, StartingPoint]:
-    """What this newcomer could start from."""
+    """The starting points available to this newcomer, by name."""
     method, task, state = setup.federation.method, setup.federation.task, progress.state
     fresh = task.init(_key(setup, client).fold("fresh"))
     points = {"random": StartingPoint(fresh, 0)}
@@ -84,7 +84,7 @@ def starting_points(setup: Setup, progress: Progress, client: int) -> dict[str, 
 def _in_clusters(
     setup: Setup, method: PerCluster, state: ClusterStates, client: int, fresh: Weights, round: int
 ) -> dict[str, StartingPoint]:
-    """Of the cluster that it would join."""
+    """The starting points from the cluster that the newcomer would join."""
     task, key, inner = setup.federation.task, _key(setup, client), method.client_method
     data = setup.side.data.train(client, None, key, full=False)
     joined = method.admit(state, {client: method.profile(task, data, key)}, Moment(round, 0, False, key))
@@ -104,7 +104,7 @@ def _in_clusters(
 
 
 def _on(fresh: Weights, inherited: Weights) -> Weights:
-    """Fresh weights with these layers in place of their own."""
+    """The fresh weights, with the inherited layers in place of the same layers."""
     return Weights(*({**mine, **theirs} for mine, theirs in zip(fresh, inherited, strict=True)))
 
 
@@ -113,7 +113,7 @@ def _sent(model: Weights) -> StartingPoint:
 
 
 def accuracy_after(setup: Setup, client: int, start: Weights, epochs: int) -> float:
-    """The accuracy on a client's own test samples after so many epochs on its training samples."""
+    """The accuracy on a client's own test samples after `epochs` epochs on its training samples."""
     side, method = setup.side, setup.federation.method.client_method
     if not isinstance(method, Training):
         raise SpecError(f"clients of {setup.spec.method_name} do not train; choose a method that does")

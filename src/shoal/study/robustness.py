@@ -1,12 +1,12 @@
-"""How robust a run was against its attackers, computed from its record alone.
+"""Measures of robustness against attackers, computed from the record of a run alone.
 
-Accuracies are those of rounds that were evaluated. With `clean` the accuracy of the same run without an
-attack and f the share of the clients that attack:
+Accuracies are those of evaluated rounds. With `clean` the accuracy of the same run without an attack, and f
+the share of clients that attack:
 
     degradation = clean - attacked          tolerance = attacked / clean          quotient = attacked (1 - f)
 
-An aggregation rule that weighs its clients records `weights`, by client. How well these tell honest clients
-from attackers is measured round by round.
+An aggregation rule that weights its clients records `weights` by client. How well they separate honest
+clients from attackers is measured round by round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONVERGED = 0.95  # of the final accuracy
 
 
 class AccuracySummary(NamedTuple):
-    """The accuracy of a run over its rounds, in numbers."""
+    """Statistics of a run's accuracy over its rounds."""
 
     average: float
     final: float
@@ -30,7 +30,7 @@ class AccuracySummary(NamedTuple):
     spread: float  # the standard deviation over rounds
     rounds_to_max: int
     seconds_to_max: float
-    convergence_round: int  # the first with 95 % of the final accuracy
+    convergence_round: int  # the first round with 95 % of the final accuracy
     converged: float  # the mean accuracy from that round on
 
 
@@ -55,29 +55,29 @@ def accuracy_summary(records: Sequence[Mapping[str, Any]]) -> AccuracySummary | 
 
 
 def degradation(clean: float, attacked: float) -> float:
-    """How much accuracy the attack costs."""
+    """The accuracy lost to the attack."""
     return clean - attacked
 
 
 def tolerance(clean: float, attacked: float) -> float | None:
-    """The share of the clean accuracy that is left; None if that was 0."""
+    """The share of the clean accuracy that remains under attack; None if the clean accuracy is 0."""
     return attacked / clean if clean else None
 
 
 def quotient(attacked: float, share: float) -> float:
-    """The accuracy, discounted by the share of the clients that attack."""
+    """The accuracy under attack, discounted by the share of clients that attack."""
     return attacked * (1 - share)
 
 
 class Roc(NamedTuple):
-    """The share of attackers caught against the share of false alarms, for thresholds from strict to lax."""
+    """A ROC curve: attackers caught against false alarms, over all thresholds."""
 
-    alarms: tuple[float, ...]  # the share of honest clients who are suspected
-    caught: tuple[float, ...]  # the share of attackers who are suspected
+    alarms: tuple[float, ...]  # the share of honest clients that are suspected
+    caught: tuple[float, ...]  # the share of attackers that are suspected
 
 
 def roc(weights: Mapping[Any, float], attackers: Collection[int]) -> Roc | None:
-    """Suspecting clients of low weight; None where there is no attacker, or nobody else."""
+    """The ROC curve of suspecting clients with low weights; None without attackers or honest clients."""
     lying = np.array([int(client) in attackers for client in weights])
     if lying.all() or not lying.any():
         return None
@@ -89,9 +89,10 @@ def roc(weights: Mapping[Any, float], attackers: Collection[int]) -> Roc | None:
 
 
 def detection(records: Sequence[Mapping[str, Any]]) -> float | None:
-    """The area under the ROC curve of weight against truth, the mean over rounds with both kinds of client.
+    """The mean area under the ROC curve of the weights, over rounds with both kinds of client.
 
-    It is the chance that an honest client weighs more than an attacker: 1 tells them apart, 0.5 is chance.
+    It is the probability that an honest client weighs more than an attacker: 1 separates them perfectly, 0.5
+    is chance.
     """
     areas = []
     for record in records:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shoal.core.term import Step, Term
 
-TINY = 1e-12  # under the root, which has no derivative at 0
+TINY = 1e-12  # added under the square root, which has no derivative at 0
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: its fields are tensors
@@ -24,7 +24,7 @@ class Closeness(Term):
 
     strength: float
     centre: Mapping[str, Tensor]
-    mask: Mapping[str, Tensor] | None = None  # by name, of the same shapes: 1 where the term acts
+    mask: Mapping[str, Tensor] | None = None  # by name, with the same shapes: 1 where the term acts
     by_layer: bool = False
 
     @cached_property

@@ -43,7 +43,7 @@ class Generated(Term):
     g_a: float
     g_b: float
     draws: int  # of y', per step
-    noise: int  # numbers from which the generator computes a feature vector
+    noise: int  # how many random numbers the generator turns into a feature vector
 
     @property
     def active(self) -> bool:

@@ -208,7 +208,7 @@ def test_table3_has_the_clients_and_the_units(small):
         n for n in (10, 20, 50, 100) for _ in PAPERS
     ]
     assert not any("attack" in spec for spec in runs.specs)
-    assert findings.notes[0] == "The paper has fashion_mnist with a CNN, here it is mnist5k with mlp."
+    assert findings.notes[0] == "The paper uses fashion_mnist with a CNN; here it is mnist5k with mlp."
 
 
 # -- curves

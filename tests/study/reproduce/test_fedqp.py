@@ -79,7 +79,7 @@ def test_table1(run, small):
     other = ahead_of_uniform.find(FEDQP, COLUMN)
     assert other.paper is None
     assert other.ours == pytest.approx(means[FEDQP] - means[UNIFORM])
-    assert any("those of CIFAR-10 with its CNN" in note for note in findings.notes)
+    assert any("those for CIFAR-10 with its CNN" in note for note in findings.notes)
     assert any("of 1 columns" in note for note in findings.notes)
 
 

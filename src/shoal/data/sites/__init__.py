@@ -1,4 +1,4 @@
-"""The data of one site, from files as people have them to samples. Knows nothing of simulations.
+"""The data of one site, from common file formats to samples; independent of simulations.
 
 source = SiteSource("north", (CsvFile(path, separator=""),), SiteOptions(label="sick"))
 summary = source.summary()              # all that leaves the site

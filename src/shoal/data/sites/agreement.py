@@ -1,4 +1,4 @@
-"""What all sites agree on before training: which features there are, and how they are encoded."""
+"""The agreement of all sites before training: the features and their encoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.data.sites.survey import MOST_CATEGORIES, MOST_CLASSES, VALUES, SiteS
 
 
 class NumberScale(NamedTuple):
-    """How numbers become features: (x - shift) / scale; a missing one is taken for the mean."""
+    """The encoding of numbers as features: (x - shift) / scale; missing values are replaced by the mean."""
 
     mean: np.ndarray
     shift: np.ndarray
@@ -22,22 +22,22 @@ class NumberScale(NamedTuple):
 
     @classmethod
     def of(cls, sums: Sums, standardize: bool) -> NumberScale:
-        """From the sums over all sites."""
+        """The scale from the sums over all sites."""
         if standardize:
             return cls(sums.mean, sums.mean, sums.deviation)
         return cls(sums.mean, np.zeros_like(sums.mean), np.ones_like(sums.mean))
 
     def applied(self, values: np.ndarray) -> np.ndarray:
-        """[n, *shape] float32."""
+        """The features [n, *shape] of these values, in float32."""
         scaled: np.ndarray = (np.where(np.isnan(values), self.mean, values) - self.shift) / self.scale
         return scaled.astype(np.float32)
 
 
 class Agreement(NamedTuple):
-    """The common encoding; computed from summaries alone, and the same for every site."""
+    """The common encoding, computed from summaries alone and the same for every site."""
 
     numbers: Mapping[str, NumberScale]  # by column
-    categories: Mapping[str, tuple[str, ...]]  # column -> its texts, each a feature of its own
+    categories: Mapping[str, tuple[str, ...]]  # column -> its texts, one feature each
     shape: tuple[int, ...]  # of one sample
     classes: tuple[str, ...]  # empty for a regression
     array: bool  # whether the features are an array
@@ -69,7 +69,7 @@ class Agreement(NamedTuple):
 
 
 def agree(summaries: Sequence[SiteSummary], options: SiteOptions) -> Agreement:
-    """The common encoding of all sites. Raises `SpecError` if they do not fit together."""
+    """Compute the common encoding of all sites. Raises `SpecError` if they are incompatible."""
     first = summaries[0]
     for other in summaries[1:]:
         _check_alike(first, other)
@@ -121,7 +121,7 @@ def _check_alike(first: SiteSummary, other: SiteSummary) -> None:
 
 
 def _added(sums: Sequence[Sums | None]) -> Sums | None:
-    """In the order of the sites, so that the bits are always the same."""
+    """Add up in the order of the sites, so that the result is the same bit for bit."""
     found: Sums | None = None
     for one in sums:
         if one is not None:

@@ -1,4 +1,4 @@
-"""Reading .npz, in pieces. Arrays that are not compressed are memory-mapped, not loaded."""
+"""Read .npz files in pieces. Uncompressed arrays are memory-mapped, not loaded."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from shoal.core.errors import SpecError, one_line
 from shoal.data.sites.piece import PIECE, SiteFile, SitePiece
 
-_NUMBERS = 2**20  # of x that are in memory at a time
+_NUMBERS = 2**20  # numbers of x in memory at a time
 
 
 @dataclass(frozen=True)
 class ArrayFile(SiteFile):
-    """A file of `np.savez`: `x` [n, *shape], the labels, and for several sites in one file their names."""
+    """A file written by `np.savez`: `x` [n, *shape], the labels, and optionally each sample's site."""
 
     path: Path
     label: str = "y"
@@ -74,7 +74,7 @@ class ArrayFile(SiteFile):
         return np.memmap(self.path, dtype, "r", begin, shape)
 
     def _finite(self, values: np.ndarray, first: int) -> np.ndarray:
-        """In float32; missing values are NaN."""
+        """The values in float32, with missing ones as NaN; infinite ones are refused."""
         if values.dtype.kind not in "biuf":
             raise SpecError(f"{self.path}: x must hold numbers, not {values.dtype}")
         found: np.ndarray = np.asarray(values, np.float32)

@@ -1,4 +1,4 @@
-"""Reading CSV, in pieces. Every fault has its own error, with file and line."""
+"""Read CSV files in pieces. Every kind of fault has its own error message, with file and line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.core.errors import SpecError
 from shoal.data.sites.piece import PIECE, SiteFile, SitePiece
 
 _SEPARATORS = (",", ";", "\t", "|")
-_FOREIGN = {  # how files begin that are often taken for CSV
+_FOREIGN = {  # first bytes of formats that are often mistaken for CSV
     b"PK\x03\x04": "an Excel workbook or another zip archive; save it as CSV",
     b"\xd0\xcf\x11\xe0": "an old Excel workbook; save it as CSV",
     b"PAR1": 'Parquet; write task.dataset = "parquet"',
@@ -25,10 +25,10 @@ _FOREIGN = {  # how files begin that are often taken for CSV
 
 @dataclass(frozen=True)
 class CsvFile(SiteFile):
-    """A CSV file in UTF-8, also gzipped, whose first line names the columns."""
+    """A CSV file in UTF-8, optionally gzipped, whose first line names the columns."""
 
     path: Path
-    separator: str = ""  # empty: the one of , ; tab | that is most frequent in the first line
+    separator: str = ""  # empty: whichever of , ; tab | is most frequent in the first line
 
     def pieces(self) -> Iterator[SitePiece]:
         """See `SiteFile`."""

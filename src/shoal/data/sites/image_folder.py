@@ -1,4 +1,4 @@
-"""Reading folders of images: one folder for each class."""
+"""Read folders of images, with one folder per class."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from shoal.data.sites.piece import SiteFile, SitePiece
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 _TOGETHER = 256  # images in memory at a time, if they are small
-_NUMBERS = 2**24  # of images in memory at a time
+_NUMBERS = 2**24  # numbers in memory at a time, for large images
 LABEL = "folder"  # the name of the label column
 
 
 @dataclass(frozen=True)
 class ImageFolder(SiteFile):
-    """A folder with one folder of images for each class. Pixels become numbers from 0 to 1."""
+    """A folder with one folder of images per class. Pixels become numbers from 0 to 1."""
 
     path: Path
-    size: int = 0  # all images are resized to so many pixels each way; 0: they must be equal already
+    size: int = 0  # images are resized to this width and height; 0: they must have equal sizes already
     grey: bool = False
 
     def pieces(self) -> Iterator[SitePiece]:
@@ -50,12 +50,12 @@ class ImageFolder(SiteFile):
             yield SitePiece(self.path, places, {LABEL: [name for name, _ in some]}, np.stack(arrays))
 
     def _pixels(self, path: Path, shape: tuple[int, ...] = (), like: Path | None = None) -> np.ndarray:
-        """[channels, height, width] float32; `shape` is that of the image `like`."""
+        """The image as [channels, height, width] float32; it must have `shape`, that of the image `like`."""
         from PIL import Image
 
         try:
             with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
-                if shape and not self.size and image.size != shape[:0:-1]:  # before anything is unpacked
+                if shape and not self.size and image.size != shape[:0:-1]:  # before anything is decoded
                     raise SpecError(
                         f"{path} is {image.width} x {image.height} pixels, but {like} is "
                         f"{shape[2]} x {shape[1]}; set task.size = {min(shape[1:])}"

@@ -1,4 +1,4 @@
-"""Reading Parquet, in pieces, with polars."""
+"""Read Parquet files in pieces, with polars."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class ParquetFile(SiteFile):
             return read()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # the file may be anything, and a panic of polars is no `Exception`
+        except BaseException as error:  # the file may be anything, and polars panics are no `Exception`
             raise SpecError(f"{self.path} cannot be read as Parquet: {one_line(error)}") from None

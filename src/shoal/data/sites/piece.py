@@ -1,4 +1,4 @@
-"""Pieces of a file: some samples as they stand in it, and where each of them stands."""
+"""Pieces of a file: some samples as they are in the file, with their positions for error messages."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import numpy as np
 from shoal.core.errors import SpecError
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
-PIECE = 8192  # samples that are in memory at a time
+PIECE = 8192  # samples in memory at a time
 
 
 class SitePiece(NamedTuple):
     """Consecutive samples of a file: named columns of texts, or one array."""
 
     path: Path
-    places: Sequence[str]  # where each sample stands: "line 7"
-    columns: Mapping[str, Sequence[str]]  # of a table, the label among them
+    places: Sequence[str]  # the position of each sample in the file: "line 7"
+    columns: Mapping[str, Sequence[str]]  # of a table, including the label
     values: np.ndarray | None = None  # [n, *shape] float32, if the features are an array
 
     def __len__(self) -> int:
         return len(self.places)
 
     def part(self, chosen: Sequence[int]) -> SitePiece:
-        """Some of the samples."""
+        """The piece with only the chosen samples."""
         return SitePiece(
             self.path,
             [self.places[i] for i in chosen],
@@ -37,7 +37,7 @@ class SitePiece(NamedTuple):
         )
 
     def wrong(self, sample: int, column: str, problem: str) -> SpecError:
-        """An error that says where it is."""
+        """An error that names the file, the position and the column."""
         return SpecError(f"{self.path}, {self.places[sample]}, column {column}: {problem}")
 
 
@@ -48,20 +48,20 @@ class SiteFile(ABC):
 
     @abstractmethod
     def pieces(self) -> Iterator[SitePiece]:
-        """All samples, in the order of the file. Raises `SpecError` that says where the file is damaged."""
+        """All samples, in file order. Raises `SpecError` that says where the file is damaged."""
 
 
 @dataclass(frozen=True)
 class SiteOptions:
-    """How the columns of a table are meant; of arrays and images only `label` and what follows `missing`."""
+    """The roles of a table's columns; arrays and images only use `label` and the fields after `missing`."""
 
     label: str
-    ignore: tuple[str, ...] = ()  # columns that are no features
-    categories: tuple[str, ...] = ()  # columns of numbers that are codes
+    ignore: tuple[str, ...] = ()  # columns that are not features
+    categories: tuple[str, ...] = ()  # columns whose numbers are codes of categories
     missing: tuple[str, ...] = MISSING  # texts that stand for a missing value
     standardize: bool = True
     regression: bool = False  # whether the label is a number to predict
-    test: float = 0.2  # the share of the samples that are for testing
+    test: float = 0.2  # the share of samples held out for testing
 
     def __post_init__(self) -> None:
         if not 0 <= self.test < 1:

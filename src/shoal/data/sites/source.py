@@ -1,4 +1,4 @@
-"""One site: its files, what it tells the others, and its samples."""
+"""One site: its files, the summary that it shares, and its samples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SiteRows(NamedTuple):
 
 
 class Encoder:
-    """Encodes a site's pieces in order, and splits them as the survey did."""
+    """Encodes a site's pieces in order, with the same train/test split as the survey."""
 
     def __init__(self, agreed: Agreement, options: SiteOptions) -> None:
         self._agreed, self._options, self._split = agreed, options, Split(options.test)
@@ -49,22 +49,22 @@ class Encoder:
 
 @dataclass(frozen=True)
 class SiteSource:
-    """The data of one site. Only what `summary` returns leaves it."""
+    """The data of one site. Only the result of `summary` leaves it."""
 
     name: str
     files: tuple[SiteFile, ...]
     options: SiteOptions
-    test_files: tuple[SiteFile, ...] = ()  # if there are any, nothing of `files` is for testing
+    test_files: tuple[SiteFile, ...] = ()  # if given, all of `files` is for training
 
     def summary(self) -> SiteSummary:
-        """What the other sites have to know, so that all encode their samples alike."""
+        """What the other sites must know so that all encode their samples in the same way."""
         survey = Survey(self.name, self.options)
         for piece, test in self._pieces():
             survey.add(piece, test=test)
         return survey.summary()
 
     def load(self, agreed: Agreement) -> SiteSamples:
-        """All samples."""
+        """Load and encode all samples."""
         summary, encoder = self.summary(), Encoder(agreed, self.options)
         arrays = allocate(summary.train, summary.test, agreed, self.options)
         at = {False: 0, True: 0}
@@ -80,7 +80,7 @@ class SiteSource:
 
 
 def allocate(train: int, test: int, agreed: Agreement, options: SiteOptions) -> SiteSamples:
-    """Empty arrays; large ones are memory-mapped, so that they need not fit into memory."""
+    """Allocate empty arrays; large ones are memory-mapped, so that they need not fit into memory."""
     kind = np.float32 if options.regression else np.int64
     return SiteSamples(
         _empty((train, *agreed.shape)),
@@ -93,12 +93,12 @@ def allocate(train: int, test: int, agreed: Agreement, options: SiteOptions) -> 
 def _empty(shape: tuple[int, ...]) -> np.ndarray:
     if 4 * math.prod(shape) <= IN_MEMORY:
         return np.empty(shape, np.float32)
-    with tempfile.TemporaryFile(prefix="shoal-") as file:  # it has no name, and goes with the last user
+    with tempfile.TemporaryFile(prefix="shoal-") as file:  # unnamed: it goes with the array
         return np.memmap(file, np.float32, "w+", shape=shape)
 
 
 def fill(arrays: SiteSamples, at: dict[bool, int], rows: SiteRows) -> None:
-    """Write the rows to the places from `at` on, and move it."""
+    """Write the rows at the offsets `at`, and advance these."""
     for flag, x, y in ((False, arrays.x_train, arrays.y_train), (True, arrays.x_test, arrays.y_test)):
         chosen = rows.test == flag
         count = int(chosen.sum())

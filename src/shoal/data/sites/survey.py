@@ -1,4 +1,4 @@
-"""What a site finds out about its own data, and tells the others so that all encode it alike."""
+"""The survey of a site's own data; its summary is shared, so that all sites use the same encoding."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 from shoal.core.errors import SpecError
 from shoal.data.sites.piece import SiteOptions, SitePiece
 
-MOST_CATEGORIES = 100  # of a column
+MOST_CATEGORIES = 100  # per column
 MOST_CLASSES = 1000
-LARGEST = 1e30  # number; beyond, float32 has no room for its square
+LARGEST = 1e30  # numbers must be smaller: the squares of larger ones overflow float32
 _GOLDEN = 0.6180339887498949
 VALUES = "x"  # the name of the only column, if the features are an array
 Kind = Literal["number", "text", "empty"]
@@ -24,7 +24,7 @@ Kind = Literal["number", "text", "empty"]
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """The sums of some values without those that are missing: all that a mean and a deviation take."""
+    """Sums over the values that are not missing, sufficient for a mean and a standard deviation."""
 
     count: np.ndarray  # [*shape] float64
     total: np.ndarray
@@ -32,7 +32,7 @@ class Sums:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Sums:
-        """Of `values` [n, *shape]; NaN is missing."""
+        """The sums of `values` [n, *shape]; NaN marks missing values."""
         there = ~np.isnan(values)
         count = there.sum(0, dtype=np.float64)
         total = np.where(there, values, 0.0).sum(0, dtype=np.float64)
@@ -47,26 +47,26 @@ class Sums:
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean; 0 of no values."""
+        """The mean; 0 if there are no values."""
         return np.asarray(self.total / np.maximum(self.count, 1))
 
     @property
     def deviation(self) -> np.ndarray:
-        """The standard deviation; 1 where all values are equal, so that one can divide by it."""
+        """The standard deviation; 1 where all values are equal, so that it can be divided by."""
         found = np.sqrt(self.squares / np.maximum(self.count, 1))
         return np.where(found > 1e-12 * np.maximum(np.abs(self.mean), 1), found, 1.0)
 
 
 class ColumnSummary(NamedTuple):
-    """What a site tells of a column."""
+    """What a site shares about a column."""
 
     kind: Kind
     sums: Sums | None = None  # over its training samples, if it holds numbers
-    texts: tuple[str, ...] = ()  # the categories, if it does not
+    texts: tuple[str, ...] = ()  # the categories, if it holds texts
 
 
 class SiteSummary(NamedTuple):
-    """All that leaves a site before training: no value of any sample but texts of categories and labels."""
+    """All that leaves a site before training: no sample values except the texts of categories and labels."""
 
     site: str
     where: str  # the file, for error messages
@@ -78,7 +78,7 @@ class SiteSummary(NamedTuple):
 
 
 class Split:
-    """Which samples of a site are for testing: the share asked for of each class, evenly spaced."""
+    """Selects the test samples of a site: the requested share of each class, evenly spaced."""
 
     def __init__(self, share: float) -> None:
         self._share, self._seen, self._phases = share, Counter[str](), dict[str, float]()
@@ -87,7 +87,7 @@ class Split:
         """[n] bool, for the next samples. The first sample of a class is always for training."""
         chosen = np.zeros(len(labels), bool)
         for place, label in enumerate(labels if self._share else ()):
-            # classes start at different points, or a site with few samples of each would have no test sample
+            # classes have different phases, or a site with few samples per class would get no test sample
             phase = self._phases.setdefault(
                 label, (0.5 + len(self._phases) * _GOLDEN) % 1 * (1 - self._share)
             )
@@ -100,7 +100,7 @@ class Split:
 
 
 class _Texts:
-    """A column of a table, as far as it was read."""
+    """A column of a table, as far as it has been read."""
 
     def __init__(self, always_text: bool) -> None:
         self.always_text = always_text
@@ -157,7 +157,7 @@ def _number(text: str) -> float:
 
 
 class Survey:
-    """Reads a site's samples piece by piece; `summary` is what it found."""
+    """Reads a site's samples piece by piece; `summary` returns the result."""
 
     def __init__(self, site: str, options: SiteOptions) -> None:
         self._site, self._options = site, options
@@ -171,7 +171,7 @@ class Survey:
         self._where = ""
 
     def add(self, piece: SitePiece, *, test: bool | None = None) -> None:
-        """The next piece; `test` says that all of it is for testing, or for training."""
+        """Add the next piece; `test` marks all of it for testing or for training (None: split by share)."""
         options = self._options
         self._where = self._where or str(piece.path)
         labels = checked_labels(piece, options)
@@ -208,7 +208,7 @@ class Survey:
             )
 
     def summary(self) -> SiteSummary:
-        """What the site tells the others."""
+        """The summary that the site shares with the others."""
         if self._shape is None:
             columns = {name: column.summary(name, self._where) for name, column in self._columns.items()}
         else:
@@ -234,7 +234,7 @@ def features(piece: SitePiece, options: SiteOptions) -> list[str]:
 
 
 def absent(piece: SitePiece, name: str, who: str) -> SpecError:
-    """An error for a column that is not there, with the nearest one that is."""
+    """An error for a column that does not exist, with the closest existing name."""
     import difflib
 
     near = difflib.get_close_matches(name, piece.columns, n=1, cutoff=0.6)
@@ -243,7 +243,7 @@ def absent(piece: SitePiece, name: str, who: str) -> SpecError:
 
 
 def checked_labels(piece: SitePiece, options: SiteOptions) -> Sequence[str]:
-    """The labels of a piece; none of them may be missing, and those of a regression are finite numbers."""
+    """The labels of a piece; none may be missing, and those of a regression must be finite numbers."""
     if options.label not in piece.columns:
         raise absent(piece, options.label, "task.label names")
     labels = piece.columns[options.label]
@@ -256,5 +256,5 @@ def checked_labels(piece: SitePiece, options: SiteOptions) -> Sequence[str]:
 
 
 def strata(labels: Sequence[str], options: SiteOptions) -> Sequence[str]:
-    """The groups of samples that are split apart: the classes, or all together in a regression."""
+    """The strata of the train/test split: the classes, or a single group in a regression."""
     return [""] * len(labels) if options.regression else labels

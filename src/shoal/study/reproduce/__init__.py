@@ -1,7 +1,8 @@
-"""Tables and figures of papers, repeated: the experiments by name.
+"""Reproductions of tables and figures of papers: the experiments by name.
 
-Each is described by a data file in `tables/`. A table of numbers needs no more than that and a line here; an
-analysis adds what a data file cannot say, and a function of its own measures what the summary of a run lacks.
+Each one is described by a data file in `tables/`. A plain table of numbers needs only that file and a line
+here; an analysis adds what a data file cannot express, and a custom measure extracts what the summary of a
+run lacks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from shoal.study.reproduce.table_experiment import Analyse, experiment, plain, s
 
 TABLES = Path(__file__).parent / "tables"
 
-# the analysis and the measure of each; a plain table has (plain, summary_and_curve)
+# the analysis and the measure of each experiment; a plain table has (plain, summary_and_curve)
 FUNCTIONS: dict[str, tuple[Analyse, Measure]] = {
     "fsi-table1": (fsi_houses.table1, fsi_houses.error_of),
     "fsi-figure7": (fsi_houses.figure7, fsi_houses.error_of),

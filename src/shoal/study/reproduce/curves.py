@@ -24,7 +24,7 @@ def picture(
     x: Against | Axis,
     width: float = WIDTH,
 ) -> Picture:
-    """A line chart as a picture of the page."""
+    """A line chart as a picture for the page."""
     figure = line_chart(curves, y, x, width)
     assert figure is not None
     return Picture(name, title, figure, remark)
@@ -33,9 +33,9 @@ def picture(
 def learning_curves(
     results: Results, column: str, name: str, title: str, remark: str, rows: Sequence[str] = ()
 ) -> Picture:
-    """The accuracy over rounds in one column, of all rows or of some.
+    """The accuracy over rounds in one column, for all rows or some of them.
 
-    Where answers do not name their rounds, they are 1, 2, ...
+    If answers do not list their rounds, these are 1, 2, ...
     """
     curves = []
     for slot, row in enumerate(rows or results.column(column)):

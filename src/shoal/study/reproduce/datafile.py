@@ -1,8 +1,8 @@
-"""Data files of experiments: what is run, the paper's numbers, and the tables that set ours beside them.
+"""Data files of experiments: the runs, the paper's numbers, and the tables that compare them with ours.
 
-A file may extend others: `extends = ["fedqp.toml"]` takes what experiments of a paper share. Titles, remarks,
-notes and facts are templates. They may name fields of the spec of the first run, such as {rounds} or
-{local[lr]:g}, the scale's `values`, and {over_seeds}; notes also the words that the analysis finds.
+A file may extend others: `extends = ["fedqp.toml"]` includes what experiments of a paper share. Titles,
+remarks, notes and facts are templates. They may use fields of the first run's spec, such as {rounds} or
+{local[lr]:g}, the scale's `values`, and {over_seeds}; notes may also use the `words` of the analysis.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from shoal.config import Table, read, unknown
 from shoal.core.errors import SpecError
 from shoal.study.reproduce.grid import Grid, Line, Measure, merged
 
-UNITS: Mapping[str, float] = {"": 1, "%": 100, "GiB": 2.0**-30}  # what numbers of answers are multiplied with
+UNITS: Mapping[str, float] = {"": 1, "%": 100, "GiB": 2.0**-30}  # factors for numbers in answers
 
 
 class PaperNumbers(NamedTuple):
-    """Numbers of a paper by the labels of a row and a column, in either order."""
+    """Numbers of a paper by row and column label, in either order."""
 
     by_labels: Mapping[tuple[str, str], float]
 
     def find(self, row: str, column: str) -> float | None:
-        """The number of that row and column; None where the paper has none."""
+        """The number for this row and column; None if the paper has none."""
         return self.by_labels.get((row, column), self.by_labels.get((column, row)))
 
     @property
@@ -38,7 +38,7 @@ class PaperNumbers(NamedTuple):
 
 
 def _paper_numbers(table: Table, path: str) -> PaperNumbers:
-    """From lists of numbers, and `order`: to what each number of a list belongs."""
+    """Read lists of numbers, and `order`, the labels to which the numbers of each list belong."""
     order: Sequence[str] = table["order"]
     found: dict[tuple[str, str], float] = {}
     for line, numbers in table.items():
@@ -52,17 +52,17 @@ def _paper_numbers(table: Table, path: str) -> PaperNumbers:
 
 @dataclass(frozen=True)
 class Value:
-    """A number of each run, as a column of a table."""
+    """One number per run, shown as a column of a table."""
 
     field: str  # of the run's answer
-    label: str = ""  # of the column; after the label of the grid's column, if both are there
+    label: str = ""  # of the column; if the grid's column has a label too, this one comes second
     unit: Literal["", "%", "GiB"] = ""
-    # of a list with a number for each evaluated round: the last one, or over the last `tail` rounds
+    # for a list with one number per evaluated round: the last one, or a statistic of the last `tail` rounds
     over_rounds: Literal["", "last", "mean", "deviation"] = ""
     paper: str = ""  # the name of the column in the paper's numbers, if it is not the label
 
     def of(self, answer: Mapping[str, Any], last_rounds: range) -> float | None:
-        """The number of one run."""
+        """The number for one run."""
         found = answer[self.field]
         if self.over_rounds == "last":
             found = found[-1]
@@ -78,24 +78,24 @@ class TableSpec:
 
     title: str
     values: tuple[Value, ...]
-    numbers: str = ""  # which of the paper's numbers stand beside ours
-    minus: str = ""  # a row that is subtracted from all others, seed by seed
+    numbers: str = ""  # the name of the paper's numbers to compare with
+    minus: str = ""  # a row that is subtracted from all others, paired by seed
     decimals: int = 2
     remark: str = "{over_seeds}"
 
 
 @dataclass(frozen=True)
 class ScaleSpec:
-    """What a scale adds to a data file."""
+    """The settings that a scale adds to a data file."""
 
     seeds: int
-    seeds_of: dict = field(default_factory=dict)  # other numbers of seeds: by row, or by "row, column"
-    rows: tuple[str, ...] = ()  # the only ones; else all
+    seeds_of: dict = field(default_factory=dict)  # deviating numbers of seeds, by row or by "row, column"
+    rows: tuple[str, ...] = ()  # the rows that are run; empty: all
     columns: tuple[str, ...] = ()
     spec: dict = field(default_factory=dict)
     values: dict = field(default_factory=dict)  # numbers for templates and analyses
     measure: dict = field(default_factory=dict)  # arguments of the function that measures
-    other_setting: bool = False  # not the paper's: only differences between rows can be compared
+    other_setting: bool = False  # unlike the paper's, so that only differences between rows are comparable
     facts: dict = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -118,14 +118,14 @@ class DataFile:
     notes: tuple[str, ...] = ()
 
     def scale(self, name: str) -> ScaleSpec | None:
-        """What the file says of a scale; None if it does not have it."""
+        """The settings of a scale; None if the file does not have it."""
         found: ScaleSpec | None = None
         if name in self.scales:
             found = read(ScaleSpec, self.scales[name], f"scales.{name}", {})
         return found
 
     def grid(self, scale: ScaleSpec, measure: Measure) -> Grid:
-        """The runs at a scale."""
+        """The grid of runs at a scale."""
         return Grid(
             merged(self.spec, scale.spec),
             _lines(self.rows, scale.rows, "row"),
@@ -142,7 +142,7 @@ class DataFile:
 
 
 def _lines(tables: Mapping[str, Table], chosen: Sequence[str], kind: str) -> dict[str, Line]:
-    """The chosen rows or columns, in that order; all where none is chosen."""
+    """The chosen rows or columns, in that order; all if none are chosen."""
     for label in chosen:
         if label not in tables:
             raise unknown(repr(label), label, tables, kind)
@@ -150,7 +150,7 @@ def _lines(tables: Mapping[str, Table], chosen: Sequence[str], kind: str) -> dic
 
 
 def load(path: Path) -> DataFile:
-    """The content of a data file, with that of the files it extends."""
+    """Load a data file, together with the files it extends."""
     file: DataFile = read(DataFile, _load(path), path.stem, {})
     return file
 
@@ -161,5 +161,5 @@ def _load(path: Path) -> Table:
 
 
 def deviation(values: Sequence[float]) -> float | None:
-    """The sample standard deviation; None of a single value."""
+    """The sample standard deviation; None for a single value."""
     return statistics.stdev(values) if len(values) > 1 else None

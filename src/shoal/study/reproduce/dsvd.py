@@ -24,7 +24,7 @@ FINAL, LOSS, SPEED, QUOTIENT, KEPT = (
     *("robustness quotient", "attack tolerance"),
 )  # the metrics of Table 2
 PRINTED, ADAPTIVE = "as printed", "adaptive"
-CHOICES = ("[0.8, 0.1, 0.1]", "[0.1, 0.8, 0.1]", "[0.1, 0.1, 0.8]")  # directions, sizes, or both decide
+CHOICES = ("[0.8, 0.1, 0.1]", "[0.1, 0.8, 0.1]", "[0.1, 0.1, 0.8]")  # dominated by directions, sizes, or both
 EXTREME = "[0.8, 100, 10000]"
 
 
@@ -39,12 +39,12 @@ def robustness(result: Result) -> dict[str, Any]:
 
 
 def mean(answers: Sequence[Mapping[str, Any]], field: str) -> float:
-    """Over seeds."""
+    """The mean of a field over seeds."""
     return statistics.fmean(answer[field] for answer in answers)
 
 
 def best_of(means: Mapping[str, float]) -> str:
-    """The row with the highest mean; of equal ones the first."""
+    """The row with the highest mean; the first one in case of a tie."""
     return max(means, key=lambda row: means[row])
 
 
@@ -54,7 +54,7 @@ def best_of(means: Mapping[str, float]) -> str:
 def table2(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
     """Final accuracy, degradation, quotient, tolerance and convergence under attack."""
     remark = results.text(
-        f"Mean over {FLIPPED} and {POISONED}. {{over_seeds}} The paper does not say which attack it has."
+        f"Mean over {FLIPPED} and {POISONED}. {{over_seeds}} The paper does not say which attack it uses."
     )
     attacked, best = [], []
     for split in SPLITS:
@@ -75,7 +75,7 @@ def table2(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
 
 
 def under_attack(results: Results, row: str, split: str, metric: str, column: str) -> PaperNumber:
-    """A metric of Table 2, for each seed the mean over both attacks."""
+    """A metric of Table 2; for each seed, the mean over both attacks."""
     runs = [results.answers[row, f"{split}, {attack}"] for attack in (NONE, FLIPPED, POISONED)]
     stats = [
         over_seeds([table2_metric(metric, clean, attacked) for attacked in both])
@@ -86,7 +86,7 @@ def under_attack(results: Results, row: str, split: str, metric: str, column: st
 
 
 def table2_metric(metric: str, clean: Mapping[str, Any], attacked: Mapping[str, Any]) -> float | None:
-    """A metric of Table 2, from the answers of a run under attack and of the same run without."""
+    """A metric of Table 2, from the answers of a run under attack and of the same run without one."""
     found: Mapping[str, float | None] = {
         FINAL: attacked["final"],
         LOSS: degradation(clean["final"], attacked["final"]),
@@ -121,7 +121,7 @@ def curves(results: Results, name: str, remark: str) -> list[Picture]:
 
 
 def figure1(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """Learning curves, and how many of the paper's methods DSVD-FL leaves behind."""
+    """Learning curves, and the number of the paper's methods that are worse than DSVD-FL."""
     behind = []
     for column in results.grid.columns:
         answers = results.column(column)
@@ -135,7 +135,7 @@ def figure1(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
 def ablation(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
     """Each choice of the alphas, as printed and adaptive: accuracy, and the weight given to attackers."""
     rules = {rule: results.with_rows_ending(f", {rule}") for rule in (PRINTED, ADAPTIVE)}
-    weight_remark = "Mean over rounds; where all clients count alike it is 10. {over_seeds}"
+    weight_remark = "Mean over rounds; with equal weights for all clients it is 10. {over_seeds}"
     shown = [
         some.table(TableSpec(f"{title}, {rule}", (Value(field, unit="%"),), decimals=1, remark=remark))
         for title, field, remark in (
@@ -151,20 +151,20 @@ def ablation(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
 
 
 def first_rounds(printed: Results) -> ComparisonTable:
-    """The first two rounds, for which the paper has numbers."""
+    """The accuracy in the first two rounds, for which the paper has numbers."""
     column, numbers = next(iter(printed.grid.columns)), printed.numbers["first_rounds"]
     cells = [
         compared(row, name, numbers.find(row, name), [answer["accuracies"][place] for answer in answers])
         for row, answers in printed.column(column).items()
         for name, place in (("round 1", 0), ("round 2", 1), ("last round", -1))
     ]
-    remark = f"{column}; the paper does not say in which setting it has its numbers. {{over_seeds}}"
+    remark = f"{column}; the paper does not say which setting its numbers are for. {{over_seeds}}"
     title = "Test accuracy (%) in the first rounds, as printed"
     return ComparisonTable(title, cells, printed.corner, 1, printed.text(remark))
 
 
 def best_choices(printed: Results) -> str:
-    """The best of three choices in each column, and how far it is ahead of the worst."""
+    """The best of three choices in each column, and its lead over the worst."""
     found = []
     for column in printed.grid.columns:
         finals = {row: 100 * mean(printed.answers[row, column], "final") for row in CHOICES}
@@ -174,9 +174,9 @@ def best_choices(printed: Results) -> str:
 
 
 def correlations(printed: Results) -> str:
-    """Between the accuracies after round 2 and after the last one, in each column.
+    """The correlation of the accuracies after round 2 and after the last round, in each column.
 
-    Without the extreme choice: one run far behind all others would make any correlation 1.
+    The extreme choice is left out: a run far behind all others would make any correlation 1.
     """
     found = []
     for column in printed.grid.columns:

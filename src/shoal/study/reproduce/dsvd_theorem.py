@@ -1,12 +1,12 @@
 """DSVD-FL's Theorem 1: strongly convex losses, a rate of 1 / T, and a floor from truncation.
 
-Client i has the loss F_i(w) = tr((w - a_i)^T H (w - a_i)) / 2 of a matrix w, the eigenvalues of H between mu
-and L. As in the paper's eq. 2 it takes one step along a noisy gradient in each round, with the theorem's step
-size 2 / (mu (t + 1)). The theorem (eq. 11) bounds what is left after T rounds by
+Client i has the loss F_i(w) = tr((w - a_i)^T H (w - a_i)) / 2 of a matrix w, with the eigenvalues of H
+between mu and L. As in the paper's eq. 2, it takes one step along a noisy gradient in each round, with the
+theorem's step size 2 / (mu (t + 1)). The theorem (eq. 11) bounds the remaining gap F - F* after T rounds by
 
     2 L / (mu^2 T) (4 L G^2 / mu^2 + mu ||w_0 - w*||^2) + 2 L e / mu
 
-with G the largest gradient and e the largest error of a truncated update.
+where G is the largest gradient and e the largest error of a truncated update.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ REFERENCE = "Dynamic SVD-Enhanced Approach for Federated Learning, openreview 7T
 
 SHAPE, CLIENTS = (12, 10), 10
 LOW, HIGH = 1.0, 4.0  # mu and L
-NOISE = 0.3  # of each number of a gradient
+NOISE = 0.3  # standard deviation for each entry of a gradient
 RULES: Mapping[str, Similarity | None] = {
     "uniform": None,
     "as printed": Similarity(form="literal", literal=True, temperature=1.0),
     "as built": Similarity(),
 }
-APART = {"alike": 0.0, "unlike": 1.0}  # how far clients' optima lie from each other
+APART = {"alike": 0.0, "unlike": 1.0}  # spread of the clients' optima
 SHARES = {"full rank": 1.0, "half": 0.5, "a fifth": 0.2}
 
 
 class Course(NamedTuple):
-    """What one run left over."""
+    """The result of one run."""
 
     gaps: list[float]  # F - F*, after each round
-    bound: float  # the theorem's, after the last
+    bound: float  # the theorem's, after the last round
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Problem:
 
     @classmethod
     def drawn(cls, apart: float, key: Key) -> Problem:
-        """Optima around a common one; H has eigenvalues from mu to L in random directions."""
+        """Draw optima around a common one, and H with eigenvalues from mu to L in random directions."""
         draw = key.torch()
         shared = torch.randn(SHAPE, generator=draw, dtype=torch.float64)
         own = torch.randn((CLIENTS, *SHAPE), generator=draw, dtype=torch.float64)
@@ -74,13 +74,13 @@ class Problem:
         return cls(shared + apart * own, (turn * values) @ turn.T)
 
     def gap(self, at: Tensor) -> float:
-        """F - F*, F the mean of all losses: their optimum is the mean of the clients'."""
+        """F - F*, where F is the mean of all losses; its optimum is the mean of the clients' optima."""
         away = at - self.optima.mean(0)
         return float((away * (self.curves @ away)).sum() / 2)
 
 
 def course(problem: Problem, rule: Similarity | None, share: float, rounds: int, key: Key) -> Course:
-    """A run from 0."""
+    """Run gradient descent from w = 0."""
     at, draw = torch.zeros(SHAPE, dtype=torch.float64), key.fold("noise").torch()
     ids, rank = tuple(range(CLIENTS)), rank_of(share, min(SHAPE))
     state = None if rule is None else rule.init(_model(at))
@@ -107,7 +107,7 @@ def course(problem: Problem, rule: Similarity | None, share: float, rounds: int,
 
 
 def theorem(rounds: int, seeds: int, run_jobs: RunJobs) -> Findings:
-    """What is left after a tenth of the rounds and after all, and the exponent between them."""
+    """The gap F - F* after a tenth of the rounds and after all of them, and the exponent between the two."""
     tables = []
     for name, apart in APART.items():
         cells = []
@@ -134,13 +134,13 @@ def _cells(row: str, found: list[Course], rounds: int) -> list[PaperNumber]:
 
 
 NOTES = (
-    """The exponent is that of T between the two columns: -1 is the theorem's rate, 0 a floor.""",
-    """The last column is the theorem's bound with the largest gradient and the largest error of a truncated
-    update of the whole run. Both come from the first rounds, whose steps are the longest; late errors are as
-    short as late steps, and still add up to the same floor, because a truncated gradient is not zero on
+    """The exponent is that of T between the first two columns: -1 is the theorem's rate, 0 a floor.""",
+    """The last column is the theorem's bound, with the largest gradient and the largest error of a truncated
+    update over the whole run. Both come from the first rounds, whose steps are the longest; late errors are
+    as small as late steps, and still add up to the same floor, because a truncated gradient is not zero on
     average where the gradient is. So the theorem's floor is not the one that is reached.""",
-    """The theorem's F is the mean over all clients. Weights that are not uniform have another optimum, and
-    come no nearer to F's however long they go on; no term of the theorem is about that.""",
+    """The theorem's F is the mean over all clients. With weights that are not uniform, the optimum is a
+    different one, and training never comes closer to F's; no term of the theorem covers this.""",
 )
 
 LONG = partial(theorem, 5000, 3)

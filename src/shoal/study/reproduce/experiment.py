@@ -1,4 +1,4 @@
-"""What an experiment is, and what it finds: the paper's numbers beside ours."""
+"""The types of an experiment and its findings: the paper's numbers next to ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RunJobs = Callable[[Sequence[Job]], Mapping[str, Any]]  # runs jobs, and returns
 
 
 class PaperNumber(NamedTuple):
-    """A number of a paper's table beside ours, in the paper's unit; None where there is none."""
+    """A number of a paper's table next to ours, in the paper's unit; None if there is none."""
 
     row: str
     column: str
@@ -28,7 +28,7 @@ class PaperNumber(NamedTuple):
 
 
 def compared(row: str, column: str, paper: float | None, values: Sequence[float | None]) -> PaperNumber:
-    """The paper's number beside the mean and the standard deviation of ours over several seeds."""
+    """The paper's number next to the mean and the standard deviation of ours over several seeds."""
     stat = over_seeds(values)
     if stat is None:
         return PaperNumber(row, column, paper, None)
@@ -36,7 +36,7 @@ def compared(row: str, column: str, paper: float | None, values: Sequence[float 
 
 
 class ComparisonTable(NamedTuple):
-    """A table of the paper with our numbers in it; rows and columns in the order of the cells."""
+    """A table of the paper with our numbers added; rows and columns are in the order of the cells."""
 
     title: str
     cells: Sequence[PaperNumber]
@@ -56,12 +56,12 @@ class ComparisonTable(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """Whether the paper gives any of these numbers."""
+        """Whether the paper reports any of these numbers."""
         return any(cell.paper is not None for cell in self.cells)
 
     @property
     def side_by_side(self) -> tuple[list[str], list[list[str]]] | None:
-        """Header and rows with the paper's numbers beside ours; None for a table of several columns."""
+        """Header and rows with the paper's numbers next to ours; None for a table with several columns."""
         if len(self.columns) > 1:
             return None
         lines = [[cell.row, self.papers(cell), self.ours(cell)] for cell in self.cells]
@@ -70,11 +70,11 @@ class ComparisonTable(NamedTuple):
         return [self.corner, "Ours"], [[row, ours] for row, _, ours in lines]
 
     def find(self, row: str, column: str) -> PaperNumber | None:
-        """The cell of that row and column."""
+        """The cell at this row and column; None if there is none."""
         return next((cell for cell in self.cells if (cell.row, cell.column) == (row, column)), None)
 
     def ours(self, cell: PaperNumber) -> str:
-        """Ours as text: `33.1 ± 5.2`; the deviation has two digits, and is left out if it reads as 0."""
+        """Our number as text: `33.1 ± 5.2`; the deviation has two digits, and is omitted if it is 0 then."""
         if cell.ours is None:
             return NOTHING
         if cell.std is None or cell.std < 0.5 * 10**-self.decimals:
@@ -87,7 +87,7 @@ class ComparisonTable(NamedTuple):
         return NOTHING if cell.paper is None else self._plain(cell.paper)
 
     def _plain(self, value: float) -> str:
-        """With the table's decimals, but at most seven digits in all."""
+        """A number with the table's decimals, but at most seven digits in total."""
         whole = len(f"{abs(value):.0f}")
         return f"{value:z.{min(self.decimals, max(7 - whole, 0))}f}"
 
@@ -102,12 +102,12 @@ class Picture(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What an experiment found."""
+    """The outcome of an experiment."""
 
     tables: Sequence[ComparisonTable]
     pictures: Sequence[Picture] = ()
-    notes: Sequence[str] = ()  # what a reader must know to judge the numbers
-    facts: Mapping[str, str] = {}  # name -> value: what was run
+    notes: Sequence[str] = ()  # context that a reader needs to judge the numbers
+    facts: Mapping[str, str] = {}  # name -> value: the main settings
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
-"""Federated PCA by merging subspaces: how much of all clients' samples the merged subspace holds, beside the
-principal components of the samples in one place. Digits of clients with unlike labels; nothing is trained."""
+"""Federated PCA by merging subspaces: how much energy of all samples the merged subspace captures.
+
+It is compared with the principal components of the pooled samples, on digits of clients with different label
+mixes. Nothing is trained.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from shoal.runs.runner import closing
 from shoal.spec import from_table
 from shoal.study.reproduce.experiment import ComparisonTable, Experiment, Findings, RunJobs, compared
 
-SUMMARY = "Subspaces of clients merged, beside the principal components of all samples in one place"
+SUMMARY = "Merged client subspaces against the principal components of the pooled samples"
 REFERENCE = (
     "Grammenos, Mendoza-Smith, Crowcroft, Mascolo, Federated Principal Component Analysis, NeurIPS 2020"
 )
@@ -29,7 +32,7 @@ RANKS = (5, 10, 20, 40)
 
 
 def held(split: Mapping[str, Any], seed: int) -> list[Tensor]:
-    """[samples, pixels] of each client."""
+    """The samples of each client, [samples, pixels]."""
     table = {
         "seed": seed,
         "task": {"dataset": "mnist5k", "model": "linear"},
@@ -42,7 +45,7 @@ def held(split: Mapping[str, Any], seed: int) -> list[Tensor]:
 
 
 def merging(run_jobs: RunJobs) -> Findings:
-    """The share of energy that is captured, by rank, merged in two orders and in one place."""
+    """The share of captured energy by rank: merged in two orders, and from the pooled samples."""
     cells, numbers = [], []
     for name, split in SPLITS.items():
         clients = [held(split, seed) for seed in range(SEEDS)]
@@ -61,10 +64,10 @@ def merging(run_jobs: RunJobs) -> Findings:
     remark = f"mnist5k, {CLIENTS} clients, mean and standard deviation over {SEEDS} seeds."
     return Findings(
         [
-            ComparisonTable("Energy of all samples in the subspace (%)", cells, "clients, rank", 2, remark),
+            ComparisonTable("Captured energy of all samples (%)", cells, "clients, rank", 2, remark),
             ComparisonTable("Numbers", numbers, "", 0, "Mean over clients."),
         ],
-        notes=["Samples are not centred, as in the paper; the mean is a direction of its own."],
+        notes=["As in the paper, samples are not centred; the mean is a direction of its own."],
     )
 
 

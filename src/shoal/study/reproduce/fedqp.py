@@ -23,7 +23,7 @@ DRAWN = ("p = 0", "p = 0.1", "p = 0.3", "p = 0.5", "p = 0.8", AUTO)  # more line
 
 
 def accuracy_curve(result: Result) -> dict[str, Any]:
-    """The accuracy (%) of every evaluated round, and FedQP's effective momentum over the last ten of them."""
+    """The accuracy (%) of every evaluated round, and FedQP's mean effective momentum over the last ten."""
     evaluated = [record for record in result.records if record.get("accuracy") is not None]
     momenta = [record["effective_momentum"] for record in evaluated if "effective_momentum" in record]
     return {
@@ -34,7 +34,7 @@ def accuracy_curve(result: Result) -> dict[str, Any]:
 
 
 def rank(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """In how many columns FedQP is first among the paper's methods, and FedMut is ahead of FedAvg."""
+    """Count the columns in which FedQP is first among the paper's methods, and FedMut ahead of FedAvg."""
     first = ahead = 0
     for column in results.grid.columns:
         means = {cell.row: cell.ours or 0.0 for cell in tables[0].cells if cell.column == column}
@@ -44,7 +44,7 @@ def rank(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
 
 
 def figure3(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """How soon each method reaches the accuracy with which FedAvg ends, and the learning curves."""
+    """The first round in which each method reaches FedAvg's final accuracy, and the learning curves."""
     over_seeds = results.text("{over_seeds}")
     cells = []
     for (row, column), answers in results.answers.items():
@@ -52,8 +52,8 @@ def figure3(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
         rounds = [first_round(answer, end) for answer, end in zip(answers, ends, strict=True)]
         cells.append(compared(row, column, None, rounds))
     remark = results.text(
-        "The accuracy is FedAvg's mean of the last {tail} rounds with the same seed. {over_seeds} Seeds that "
-        "never reach it are left out."
+        "The final accuracy is FedAvg's mean over the last {tail} rounds with the same seed. {over_seeds} "
+        "Seeds that never reach it are left out."
     )
     soon = ComparisonTable(
         "First round at the accuracy with which FedAvg ends", cells, results.corner, 0, remark
@@ -66,7 +66,7 @@ def figure3(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
 
 
 def first_round(answer: Mapping[str, Any], accuracy: float | None) -> float | None:
-    """The first round that was at least so accurate; None if none was."""
+    """The first round with at least this accuracy; None if there is none."""
     pairs = zip(answer["rounds"], answer["accuracies"], strict=True)
     return next((float(r) for r, value in pairs if accuracy is not None and value >= accuracy), None)
 

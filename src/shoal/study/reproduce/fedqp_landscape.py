@@ -1,15 +1,15 @@
 """Weng et al., FedQP: the loss around the final models. Are they in flatter minima?
 
-The paper argues with flat minima (its figure 1 is a sketch of them) and leaves pictures of the loss to later
-work, so it has no numbers to compare with.
+The paper argues with flat minima (its figure 1 sketches them) and leaves pictures of the loss to future work,
+so it has no numbers to compare with.
 
 Directions are random and filter-normalised (Li et al., Visualizing the Loss Landscape of Neural Nets,
 NeurIPS 2018): each filter of a direction has the norm of the model's filter, so that a step of 1 moves each
 filter by its own norm, and a model with large weights does not look flat just because of them. Biases and
-normalisation layers are not moved. All methods have the same random numbers. Sharpness at radius r is the
+normalisation layers are not moved. All methods share the same random numbers. Sharpness at radius r is the
 mean, over directions, of the loss at a step of r minus the loss of the model, on samples of the training
-set. Every direction is taken forward and backward, so that the slope of a model that is still in training
-does not count.
+set. Every direction is taken forward and backward, which cancels the slope of a model that has not
+converged.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from shoal.study.reproduce.experiment import ComparisonTable, Picture, compared
 from shoal.study.reproduce.fedqp import FEDAVG, FEDMUT, FEDQP
 from shoal.study.reproduce.table_experiment import Analysis, Results
 
-SPAN = 1.0  # of the surface to each side, in norms of filters
+SPAN = 1.0  # extent of the surface to each side, in filter norms
 RADII = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SHOWN = (0.5, 1.0)  # the radii of the table
-CHUNK = 1000  # samples that go through the model at once
+CHUNK = 1000  # samples per forward pass
 
 Params = Mapping[str, Tensor]
 
@@ -43,8 +43,8 @@ Params = Mapping[str, Tensor]
 def surroundings_of(result: Result, *, points: int, directions: int, samples: int) -> dict[str, Any]:
     """The loss of the final model, on a plane through it, and in random directions.
 
-    `plane` is [points, points], by first and second direction; `around` [directions, radii], the mean of
-    forward and backward.
+    `plane` is [points, points], by first and second direction; `around` is [directions, radii], the mean of
+    the steps forward and backward.
     """
     model = result.model()
     key = Key.from_seed(0).fold("landscape")
@@ -67,7 +67,7 @@ def surroundings_of(result: Result, *, points: int, directions: int, samples: in
 
 
 def direction(params: Params, key: Key) -> dict[str, Tensor]:
-    """A random direction, each filter with the norm of the model's; 0 for biases and other vectors."""
+    """A random direction with the filter norms of the model; 0 for biases and other vectors."""
     found = {}
     for name, value in params.items():
         if value.dim() < 2:
@@ -106,15 +106,15 @@ def landscape(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
             values = [float(each[RADII.index(radius)]) for each in rises[row]]
             cells.append(compared(row, f"sharpness at {radius:g}", None, values))
     remark = (
-        f"{over_seeds} Sharpness at r: how much the training loss rises when every filter is moved by r "
-        f"times its norm, mean over {directions} random directions, forward and backward."
+        f"{over_seeds} Sharpness at r: the rise of the training loss when every filter is moved by r times "
+        f"its norm, as the mean over {directions} random directions, forward and backward."
     )
     pictures = [
         Picture(
             "surface",
             "Training loss around the final models",
             _surfaces({row: np.array(answers[0]["plane"]) for row, answers in found.items()}),
-            "Seed 0. Two random directions, the same for all, in norms of filters; the dot is the model.",
+            "Seed 0. Two random directions, the same for all, in filter norms; the dot marks the model.",
         ),
         picture(
             "sharpness",
@@ -125,7 +125,7 @@ def landscape(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
                 for i, (row, some) in enumerate(rises.items())
             ],
             Axis("Rise of the loss"),
-            Axis("Radius, in norms of filters"),
+            Axis("Radius, in filter norms"),
         ),
     ]
     table = ComparisonTable("Sharpness", cells, results.text(results.corner), 4, remark)
@@ -139,7 +139,7 @@ def rise(answer: Mapping[str, Any]) -> np.ndarray:
 
 
 def _flatter(rises: Mapping[str, Sequence[np.ndarray]]) -> str:
-    """Seed by seed, because all methods of a seed have the same clients and the same first model."""
+    """Compare seed by seed, since with the same seed, methods share the clients and the initial model."""
     place = RADII.index(SHOWN[0])
     found = []
     for row, base in ((FEDMUT, FEDAVG), (FEDQP, FEDAVG), (FEDQP, FEDMUT)):
@@ -150,7 +150,7 @@ def _flatter(rises: Mapping[str, Sequence[np.ndarray]]) -> str:
 
 
 def _surfaces(planes: Mapping[str, np.ndarray]) -> Figure:
-    """A panel for each method, with the same colours for the same loss."""
+    """One panel per method, with a common colour scale."""
     low = min(float(plane.min()) for plane in planes.values())
     high = max(float(plane.max()) for plane in planes.values())
     levels = np.linspace(low, high, 16)

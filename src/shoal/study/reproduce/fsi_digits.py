@@ -22,8 +22,8 @@ OURS, AUTHORS = "[0, 0.01), exact", "[0, 1), shifted"  # where particles start, 
 def confusion_of(result: Result) -> dict[str, Any]:
     """The confusion matrix of the test set, and the loss of each model after each round."""
     data = result.dataset
-    with torch.no_grad():  # sigmoids, not outputs: those of different models differ by orders of magnitude
-        # in float64 like the run's own evaluation: in float32 too many of them would be 1
+    with torch.no_grad():  # sigmoids, since the models' raw outputs differ by orders of magnitude
+        # in float64 like the run's own evaluation: in float32 too many of them would round to 1
         predicted = torch.sigmoid(result.model().double()(data.x_test.double())).argmax(1)
     counts = np.zeros((data.classes, data.classes), int)
     np.add.at(counts, (data.y_test.numpy(), predicted.numpy()), 1)
@@ -31,7 +31,7 @@ def confusion_of(result: Result) -> dict[str, Any]:
 
 
 def digits(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """Accuracy on all digits and on each of them, confusion matrix and training curves."""
+    """Accuracy overall and for each digit, confusion matrix and training curves."""
     found = results.column("")
     matrices = {row: [np.array(a["confusion"]) for a in answers] for row, answers in found.items()}
     seeds = "Seeds: " + ", ".join(f"{len(answers)} of {row}" for row, answers in found.items()) + "."
@@ -47,7 +47,7 @@ def digits(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
         for i, name in enumerate(CLASSES)
         for row, some in matrices.items()
     ]
-    remark = f"{seeds} The paper has one number, shown beside all; the author's code is {AUTHORS}."
+    remark = f"{seeds} The paper has one number, shown next to all rows; the author's code has {AUTHORS}."
     return Analysis(
         [
             ComparisonTable("All digits", overall, results.corner, remark=remark),
@@ -60,14 +60,14 @@ def digits(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
 def _pictures(answer: Mapping[str, Any], epochs_a_round: int) -> list[Picture]:
     matrix = np.array(answer["confusion"], float)
     matrix[matrix == 0] = np.nan
-    heat = heat_map(matrix, CLASSES, CLASSES, ("True digit", "Taken for"), "Test digits", root=True)
+    heat = heat_map(matrix, CLASSES, CLASSES, ("True digit", "Predicted digit"), "Test digits", root=True)
     losses = np.array(answer["losses"], float)  # [rounds, models]
     x = (1.0 + np.arange(len(losses))) * epochs_a_round
     curves = [
         Curve(f"model {name}", place, x, losses[:, place], np.zeros(len(x)))
         for place, name in enumerate(CLASSES)
     ]
-    remark, loss = f"Start in {OURS} loss, seed 0.", Axis("Training loss of the best particle")
+    remark, loss = f"Initial range {OURS} loss, seed 0.", Axis("Training loss of the best particle")
     return [
         Picture("figure9", "Confusion of the test set", heat, f"{remark} 100 digits of each class."),
         picture("figure10", "Training of the ten models", remark, curves, loss, Axis("Epochs")),

@@ -18,12 +18,12 @@ from shoal.study.reproduce.curves import picture
 from shoal.study.reproduce.experiment import ComparisonTable, PaperNumber, Picture
 from shoal.study.reproduce.table_experiment import Analysis, Results
 
-REACHED = 0.0005  # how near to the error of least squares counts as reached
-FROZEN = 1e-20  # below this step size, without mutation, no float64 number changes any more
+REACHED = 0.0005  # largest distance from the error of least squares that counts as reached
+FROZEN = 1e-20  # below this step size, without mutation, positions in float64 no longer change
 
 
 def error_of(result: Result) -> dict[str, Any]:
-    """The test error after each round; the training error and the step size after the last."""
+    """The test error after each round, and the training error and step size after the last one."""
     last = result.records[-1]
     return {
         "errors": [record["mse"] for record in result.records],
@@ -45,7 +45,7 @@ def least_squares() -> tuple[float, np.ndarray]:
 
 
 def table1(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """How often the swarm reaches least squares, and least squares itself."""
+    """Count how often the swarm reaches the least-squares error, and add least squares itself."""
     best, coefficients = least_squares()
     benchmark, papers = results.numbers["least_squares"], results.numbers["coefficients"]
     shown = [
@@ -73,13 +73,13 @@ def table1(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
 
 
 def mutates(results: Results, cell: tuple[str, str]) -> bool:
-    """Whether particles of these runs mutate."""
+    """Whether particles mutate in these runs."""
     method = results.grid.table(cell)["method"]
     return bool(method["w1"] + method["w2"] < 1)
 
 
 def _endings(results: Results, best: float) -> ComparisonTable:
-    """How the swarms without mutation ended."""
+    """A table of how the swarms without mutation ended."""
     cells = []
     for row, column in sorted(results.answers):
         if mutates(results, (row, column)):
@@ -96,7 +96,7 @@ def _endings(results: Results, best: float) -> ComparisonTable:
         cells += [PaperNumber(label, name, None, float(count)) for name, count in counts.items()]
     remark = (
         f"Numbers of seeds. At least squares: the test error is within {REACHED} of it. Frozen: the step "
-        f"size has fallen below {FROZEN:g}, where it changes nothing any more."
+        f"size has fallen below {FROZEN:g}, so that positions no longer change."
     )
     return ComparisonTable("How the swarms without mutation ended", cells, decimals=0, remark=remark)
 
@@ -109,7 +109,7 @@ def figure7(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
 
 
 def figure8(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """The test error over epochs with an adaptive step size and with fixed ones."""
+    """The test error over epochs, with the adaptive step size and with fixed ones."""
     test, training = (
         [cell for cell in tables[0].cells if cell.column == column] for column in tables[0].columns
     )
@@ -122,7 +122,7 @@ def _lowest(cells: Sequence[PaperNumber]) -> str:
 
 
 def _curves(results: Results, name: str, remark: str, first_epoch: int = 0) -> Picture:
-    """Medians over seeds: a mean would show only the swarms that are still far away."""
+    """Draw medians over seeds: means would be dominated by swarms that are still far away."""
     curves = []
     for slot, (row, answers) in enumerate(results.column("").items()):
         values = np.median([answer["errors"] for answer in answers], 0)

@@ -17,13 +17,14 @@ from shoal.study.reproduce.table_experiment import Analysis, Results
 
 MIB, GIB = 2.0**20, 2.0**30
 STARTS = ("random", "gene", "gene with head", "cluster model", "global model", "fresh head")
-ROUNDS_SINCE = Axis("Rounds since they came")
+ROUNDS_SINCE = Axis("Rounds since arrival")
 
 
 def client_curve(result: Result) -> dict[str, Any]:
-    """The summary; by evaluated round the mean accuracy (%) of the clients' models; what was uploaded.
+    """The summary, the mean accuracy (%) of the clients' models by evaluated round, and the upload in GiB.
 
-    Also the first message to a newcomer in MiB, if any came: of the first round that had newcomers only.
+    If newcomers arrived, also the size of the first message to one of them in MiB, taken from the first round
+    with newcomers only.
     """
     evaluated = [r for r in result.records if r.get("mean_client_accuracy") is not None]
     known = result.setup.federation.engine.clients(0)
@@ -53,7 +54,7 @@ def figure3(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
 
 
 def figure5(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """Upload over the rounds."""
+    """The cumulative upload over rounds."""
     pictures = []
     for place, column in enumerate(results.grid.columns, start=1):
         curves = []
@@ -74,16 +75,16 @@ def figure6(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
     return Analysis(tables, pictures)
 
 
-# -- ways of starting
+# -- starting points
 
 
 def starts_of(result: Result) -> dict[str, Any]:
-    """Newcomers by the weights that they start from."""
+    """The newcomers' accuracy by starting point."""
     return starts_compared(result)
 
 
 def newcomers(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """Accuracy after some local epochs, by way of starting, and what the start costs."""
+    """Accuracy after some local epochs by starting point, and the cost of the start."""
     shown, pictures, remark = [], [], results.text("{over_seeds}")
     for place, column in enumerate(results.grid.columns, start=1):
         found = _by_start(results, column)
@@ -93,13 +94,13 @@ def newcomers(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
             compared(start, "MiB", None, [answer["bytes"] / MIB for answer in answers])
             for start, answers in found.items()
         ]
-        shown.append(ComparisonTable(f"What the start costs, {column}", cells, "start", 3))
+        shown.append(ComparisonTable(f"Cost of the start, {column}", cells, "start", 3))
         pictures.append(_starts_picture(found, column, place, remark))
     return Analysis(shown, pictures)
 
 
 def _by_start(results: Results, column: str) -> dict[str, list[Any]]:
-    """The answers of all seeds by way of starting; what several methods have is taken from the first."""
+    """The answers of all seeds by starting point; if several methods have one, the first method's counts."""
     found: dict[str, list[Any]] = {}
     for start in STARTS:
         for answers in results.column(column).values():

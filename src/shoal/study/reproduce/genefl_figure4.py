@@ -13,9 +13,9 @@ from shoal.study.reproduce.table_experiment import Analysis, Results
 
 
 def reconstructions_of(result: Result, **effort: Any) -> dict[str, Any]:
-    """What an attack finds, and as single numbers the mean PSNR of both attackers and the share of labels."""
+    """The result of an attack, with the mean PSNR of both attackers and the share of labels as numbers."""
     found = examine(result, **effort)
-    lacks = found["lacks"] or found["knows"]  # nothing is lacking where everything travelled
+    lacks = found["lacks"] or found["knows"]  # if everything was transmitted, both attackers are the same
     return {
         "knows": found["knows"]["psnr"],
         "lacks": lacks["psnr"],
@@ -26,7 +26,7 @@ def reconstructions_of(result: Result, **effort: Any) -> dict[str, Any]:
 
 
 def figure4(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """The grid of the originals and of what each attacker made of them, of the first seed."""
+    """A grid of the originals and each attacker's reconstructions, for the first seed."""
     pictures = []
     for place, column in enumerate(results.grid.columns, start=1):
         answers = {row: some[0] for row, some in results.column(column).items()}

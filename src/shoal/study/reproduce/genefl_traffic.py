@@ -1,7 +1,7 @@
-"""GENE-FL: what each method uploads, counted from the shapes of ResNet-18. Nothing is trained.
+"""GENE-FL: the upload of each method, counted from the shapes of ResNet-18. Nothing is trained.
 
-The paper's numbers are those of 4 bytes a parameter: MiB of one client in a round, and for Comm ten clients
-and 100 rounds in units of 1,024 MiB.
+The paper's numbers assume 4 bytes per parameter: MiB for one client in one round, and for Comm ten clients
+and 100 rounds, in units of 1,024 MiB.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from shoal.models.resnet import resnet18_imagenet
 from shoal.study.reproduce.experiment import ComparisonTable, Experiment, Findings, PaperNumber, RunJobs
 
-SUMMARY = "Tables I to IV: what each method uploads, counted without training"
+SUMMARY = "Tables I to IV: the upload of each method, counted without training"
 REFERENCE = "Guo, Lv, Wang, Geng, GENE-FL: Gene-Driven Parameter-Efficient Dynamic Federated Learning"
 
 MIB, UPLOADS = 2**20 / 4, 100 * 10 / 1024  # parameters in a MiB; uploads of a run, in units of 1,024
 STAGES = (1, 2, 3, 4)  # of residual blocks
 
-# MiB of a client, GB of a run, as the paper prints them
+# MiB per client and GB per run, as printed in the paper
 PAPER: Mapping[str, tuple[float | None, float | None]] = {
     "FedAvg, 10 classes": (42.66, 41.66),
     "FedAvg, 100 classes": (None, 41.83),
@@ -43,7 +43,7 @@ def uploaded() -> dict[str, int]:
     total, ascending = sum(sizes.values()), sorted(sizes.values())
     last = sum(size for name, size in sizes.items() if name.startswith("layer4.") and ".conv" in name)
     largest = sizes["layer4.1.conv1.weight"]
-    # BatchNorm's scale, shift, mean and variance, of layers named "bn": those of downsampling are not
+    # BatchNorm's scale, shift, mean and variance in layers named "bn", which those for downsampling are not
     norms = sum(4 * size for name, size in sizes.items() if ".bn" in f".{name}" and name.endswith("weight"))
     return {
         "FedAvg, 10 classes": total,
@@ -54,31 +54,31 @@ def uploaded() -> dict[str, int]:
         "FedLG": 2 * largest + sizes["layer2.0.conv1.weight"],
         **{
             f"GENE-FL, without the {left} largest layers": sum(ascending[:-left])
-            for left in (5, 4, 3)  # by the literal score small layers come first
+            for left in (5, 4, 3)  # the literal score ranks small layers first
         },
     }
 
 
 def traffic(run_jobs: RunJobs) -> Findings:
-    """The table."""
+    """The table of uploads."""
     cells = []
     for row, count in uploaded().items():
         paper = PAPER[row]
         cells += [
             PaperNumber(row, "parameters", None, count),
-            PaperNumber(row, "MiB a client and round", paper[0], count / MIB),
-            PaperNumber(row, "GB of 100 rounds, 10 clients", paper[1], count / MIB * UPLOADS),
+            PaperNumber(row, "MiB per client and round", paper[0], count / MIB),
+            PaperNumber(row, "GB for 100 rounds, 10 clients", paper[1], count / MIB * UPLOADS),
         ]
     notes = [
-        """The paper's formula, R x B x |W| x 2, is not what its tables hold: every number is upload alone, in
-        GiB, of 100 rounds with ten clients. They fit ResNet-18 with the 7x7 stem made for large images.""",
+        """The paper's tables do not follow its formula, R x B x |W| x 2: every number is the upload alone, in
+        GiB, for 100 rounds with ten clients. They fit ResNet-18 with the 7x7 stem made for large images.""",
         """FedBN: the paper's number is reached if BatchNorm layers are recognised by the letters "bn" in
         their names, which misses those of the downsampling shortcuts. Shoal's `fedbn` finds them by type.""",
-        """GENE-FL's numbers differ from column to column of the paper, from 8.78 to 15.73 GB; shown are
-        the nearest for its printed score, which ranks small layers first. 9.04 MB is what it says that a
-        newcomer is sent.""",
+        """The paper's numbers for GENE-FL differ from column to column, from 8.78 to 15.73 GB; shown here are
+        the nearest ones for its printed score, which ranks small layers first. 9.04 MB is the paper's figure
+        for the message to a newcomer.""",
     ]
-    table = ComparisonTable("What is uploaded", cells, "method", 3)
+    table = ComparisonTable("Upload", cells, "method", 3)
     return Findings([table], notes=[" ".join(note.split()) for note in notes])
 
 

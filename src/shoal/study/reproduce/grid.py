@@ -1,6 +1,7 @@
-"""The runs of an experiment: rows by columns, as in the paper's table, with several seeds for each cell.
+"""The runs of an experiment: rows by columns, as in the paper's table, with several seeds per cell.
 
-A run's spec is what all runs share, then what its column has of its own, then what its row has.
+A run's spec starts from the settings that all runs share; those of its column and then of its row override
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from shoal.study.compare import file_name
 from shoal.study.jobs import Job
 from shoal.study.reproduce.experiment import RunJobs
 
-Measure = Callable[..., Any]  # of the result of a run, and of the options that the scale gives; see `Job`
+Measure = Callable[..., Any]  # takes the result of a run, and options from the scale; see `Job`
 CellKey = tuple[str, str]  # the labels of a row and of a column
 
 
@@ -24,23 +25,23 @@ CellKey = tuple[str, str]  # the labels of a row and of a column
 class Line:
     """A row or a column of the grid."""
 
-    spec: dict = field(default_factory=dict)  # what its runs have of their own
-    job: str = ""  # what the names of its jobs say in place of its label
-    columns: tuple[str, ...] = ()  # of a row: the only columns in which it has runs
-    like: str = ""  # of a column that the paper lacks: the paper's column nearest to it
+    spec: dict = field(default_factory=dict)  # settings of its own runs
+    job: str = ""  # replaces the label in the names of its jobs
+    columns: tuple[str, ...] = ()  # for a row: the only columns in which it has runs
+    like: str = ""  # for a column that the paper lacks: the paper's closest column
 
 
 @dataclass(frozen=True)
 class Grid:
     """The runs of an experiment at one scale."""
 
-    spec: Mapping[str, Any]  # what all runs share
+    spec: Mapping[str, Any]  # the settings that all runs share
     rows: Mapping[str, Line]
     columns: Mapping[str, Line]
     job: str  # a template for the names of jobs: {row}, {column}, {seed}, and fields of the spec
     measure: Measure
-    seeds: int  # for each cell: 0, 1, ...
-    seeds_of: Mapping[str, int]  # other numbers of seeds: by row, or by "row, column"
+    seeds: int  # per cell: 0, 1, ...
+    seeds_of: Mapping[str, int]  # deviating numbers of seeds, by row or by "row, column"
 
     @property
     def cells(self) -> list[CellKey]:
@@ -53,12 +54,12 @@ class Grid:
         ]
 
     def table(self, cell: CellKey) -> Table:
-        """The spec of a cell's runs, without the seed."""
+        """The settings of a cell's runs, without the seed."""
         row, column = cell
         return merged(self.spec, self.columns[column].spec, self.rows[row].spec)
 
     def jobs(self, cell: CellKey) -> list[Job]:
-        """The runs of a cell, one for each seed."""
+        """The runs of a cell, one per seed."""
         row, column = cell
         table = self.table(cell)
         labels = {"row": self.rows[row].job or row, "column": self.columns[column].job or column}
@@ -70,16 +71,16 @@ class Grid:
         return found
 
     def run(self, run_jobs: RunJobs) -> dict[CellKey, list[Any]]:
-        """The answers of each cell, one for each seed."""
+        """Run all jobs; returns the answers of each cell, one per seed."""
         jobs = {cell: self.jobs(cell) for cell in self.cells}
-        # the first seed of all cells first, so that what is interrupted has something of everything
+        # the first seed of every cell comes first, so that an interrupted experiment has some of everything
         in_order = [job for some in zip_longest(*jobs.values()) for job in some if job is not None]
         answers = run_jobs(in_order)
         return {cell: [answers[job.name] for job in some] for cell, some in jobs.items()}
 
 
 def merged(*tables: Mapping[str, Any]) -> Table:
-    """One table; where several have a value, the last one's counts."""
+    """Merge tables recursively; the last value of a field counts."""
     found: Table = {}
     for table in tables:
         for name, value in table.items():

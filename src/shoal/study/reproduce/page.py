@@ -1,4 +1,4 @@
-"""The page of an experiment: the paper's numbers beside ours, pictures, and how to repeat it."""
+"""The page of an experiment: the paper's numbers next to ours, pictures, and how to repeat it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.study.reproduce.experiment import ComparisonTable, Experiment, Findin
 
 
 class TableSection(NamedTuple):
-    """A table of the findings, as the template shows it."""
+    """A table of the findings in the form that the template takes."""
 
     title: str
     cells: PageTable
@@ -23,7 +23,7 @@ class TableSection(NamedTuple):
 
 
 def page(experiment: Experiment, findings: Findings, result: Mapping[str, Any], jobs: Sequence[Job]) -> str:
-    """One self-contained HTML page."""
+    """Render one self-contained HTML page."""
     facts = {
         "Paper": experiment.paper,
         **findings.facts,
@@ -55,7 +55,7 @@ def _table(shown: ComparisonTable) -> TableSection:
     for row in shown.rows:
         found = [shown.find(row, column) for column in shown.columns]
         rows.append([TableCell(row, "text"), *(_cell(shown, cell) for cell in found)])
-    legend = "Our number; below it the paper's." if shown.compares else ""
+    legend = "Our number, and below it the paper's." if shown.compares else ""
     cells = PageTable(_line([shown.corner, *shown.columns]), rows)
     return TableSection(shown.title, cells, f"{legend} {shown.remark}".strip())
 
@@ -71,7 +71,7 @@ def _cell(shown: ComparisonTable, cell: PaperNumber | None) -> TableCell:
 
 
 def _settings(jobs: Sequence[Job]) -> tuple[str, list[str]]:
-    """The settings that all runs share as TOML, and a line for each run with those in which they differ."""
+    """The settings that all runs share, as TOML, and one line per run with the settings that differ."""
     flat = [flatten(to_table(job.spec)) for job in jobs]
     differing = varying(flat)
     shared = {key: value for key, value in flat[0].items() if key not in differing} if flat else {}

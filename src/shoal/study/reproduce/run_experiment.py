@@ -1,8 +1,8 @@
-"""Perform an experiment, and write its folder: runs, numbers, pictures and a page.
+"""Run an experiment, and write its folder: runs, numbers, pictures and a page.
 
 experiment.json    name and scale, and the seconds spent on it so far
 runs/              a run directory for each job, with the answer
-result.json        the paper's numbers beside ours
+result.json        the paper's numbers next to ours
 report.html, *.png
 """
 
@@ -33,18 +33,18 @@ EXPERIMENT, RESULT, RUNS = "experiment.json", "result.json", "runs"
 
 
 class Reproduction(NamedTuple):
-    """An experiment that has been performed."""
+    """A finished experiment."""
 
     findings: Findings
-    result: Mapping[str, Any]  # all of result.json
-    fresh: int  # how many runs were made now
-    kept: int  # how many were in the folder already
+    result: Mapping[str, Any]  # the content of result.json
+    fresh: int  # number of runs made by this call
+    kept: int  # number of runs that were in the folder already
 
 
 def chosen(
     name: str, scale: str, catalogue: Mapping[str, Experiment], only: str = ""
 ) -> Callable[[RunJobs], Findings]:
-    """The function of that experiment at that scale, of all columns or of those with `only` in their name."""
+    """The experiment's function at that scale, for all columns or those with `only` in their names."""
     if name not in catalogue:
         raise unknown(name, name, catalogue, "experiment")
     if scale not in SCALES:
@@ -63,7 +63,7 @@ def chosen(
 def perform(
     name: str, scale: str, out: Path, catalogue: Mapping[str, Experiment], only: str = ""
 ) -> Reproduction:
-    """Run what of the experiment is missing in `out`, and write its result there."""
+    """Run the parts of the experiment that are missing in `out`, and write the result there."""
     function = chosen(name, scale, catalogue, only)
     folder = ExperimentFolder(name, scale, out)
     findings = function(folder.run_jobs)
@@ -97,7 +97,7 @@ def perform(
 
 
 class ExperimentFolder:
-    """The folder of an experiment, which may hold runs of an earlier call."""
+    """The folder of an experiment, which may hold runs from earlier calls."""
 
     def __init__(self, name: str, scale: str, out: Path) -> None:
         self.jobs: list[Job] = []
@@ -106,7 +106,7 @@ class ExperimentFolder:
         self.seconds = self._claimed()  # spent on runs, by all calls together
 
     def run_jobs(self, jobs: Sequence[Job]) -> dict[str, Any]:
-        """The answers of all jobs: those in the folder are kept, the rest is run."""
+        """The answers of all jobs: those in the folder are kept, the others are run."""
         folder = self._out / RUNS
         answers = kept_answers(jobs, folder)
         missing = [job for job in jobs if job.name not in answers]
@@ -118,7 +118,7 @@ class ExperimentFolder:
         return answers
 
     def _claimed(self) -> float:
-        """Claim the folder for this experiment, or see that it is; returns the seconds spent so far."""
+        """Claim the folder, or check that it holds this experiment; returns the seconds spent so far."""
         path, wanted = self._out / EXPERIMENT, (self._name, self._scale)
         if path.exists():
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -139,7 +139,7 @@ class ExperimentFolder:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Add the time of the block, however it ends."""
+        """Add the time spent in the block, however it ends."""
         started = time.perf_counter()
         try:
             yield

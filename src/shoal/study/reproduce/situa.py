@@ -1,4 +1,4 @@
-"""SITUA-CQ: its measures, the analyses of its figures, and its clusters, which need no training."""
+"""SITUA-CQ: its measure, the analyses of its figures, and its clusters, which need no training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal.study.reproduce.experiment import ComparisonTable, Experiment, Findin
 from shoal.study.reproduce.table_experiment import Analysis, Results
 
 BASE = "FedAvg"
-SUMMARY = "How many clusters there are, by skew and threshold; nothing is trained"
+SUMMARY = "Cluster sizes, and clients without a cluster, by skew and threshold; nothing is trained"
 REFERENCE = (
     "Seo, Lee, Ko, Pack, SITUA-CQ, IEEE Internet of Things Journal 2023 (slides and code of the authors)"
 )
@@ -47,7 +47,7 @@ def timed_curve(result: Result) -> dict[str, Any]:
 
 
 def slow_accuracy(result: Result) -> float | None:
-    """The final accuracy on the own labels of the slowest quarter; None if others are slow in every round."""
+    """The final accuracy of the slowest quarter on their own labels; None if speeds change every round."""
     setup = result.setup
     task = setup.federation.task
     fleet = fleet_of(result.spec, task, setup.shards)
@@ -66,7 +66,7 @@ def slow_accuracy(result: Result) -> float | None:
 
 
 def to_goal(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """How soon each row reaches the accuracy with which FedAvg ends, and the curves against virtual time."""
+    """The virtual time in which each row reaches FedAvg's final accuracy, and curves against virtual time."""
     cells = []
     for (row, column), answers in results.answers.items():
         goals = [np.mean(base["accuracies"][-10:]) for base in results.answers[BASE, column]]
@@ -81,13 +81,13 @@ def to_goal(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
         curves = [
             _curve(row, slot, answers) for slot, (row, answers) in enumerate(results.column(column).items())
         ]
-        remark = "The first seed."
+        remark = "First seed only."
         pictures.append(picture(f"curve-{place}", column, remark, curves, ACCURACY, Axis("Virtual minutes")))
     return Analysis(shown, pictures)
 
 
 def _first(answer: dict[str, Any], goal: float) -> float | None:
-    """The minutes at which a moving mean of three rounds reaches the goal."""
+    """The virtual minutes after which a moving mean over three rounds reaches the goal."""
     means = np.convolve(answer["accuracies"], np.ones(3) / 3, "valid")
     hits = np.flatnonzero(means >= goal)
     return float(answer["minutes"][hits[0] + 2]) if len(hits) else None
@@ -113,18 +113,18 @@ def clusters(run_jobs: RunJobs) -> Findings:
     remark = f"{CLIENTS} clients, {CLASSES} classes. Mean and standard deviation over {SEEDS} seeds."
     return Findings(
         [
-            ComparisonTable("Clients in a cluster, on average", sizes, "labels of a client", 1, remark),
-            ComparisonTable("Clients that no cluster takes", left, "labels of a client", 1, remark),
+            ComparisonTable("Mean cluster size", sizes, "labels of a client", 1, remark),
+            ComparisonTable("Clients without a cluster", left, "labels of a client", 1, remark),
         ],
         notes=[
             "The clients of an unfinished last cluster never train: the more skewed the labels and the "
-            "smaller the threshold, the more of them there are. `rotate` lets them go first next time."
+            "smaller the threshold, the more there are. With `rotate`, they come first the next time."
         ],
     )
 
 
 def _mixes(low: float, high: float, seed: int) -> np.ndarray:
-    """[clients, classes]: label mixes of the authors' presets."""
+    """[clients, classes]: the label mixes of the authors' presets."""
     band = KlBand(CLIENTS, 1, low, high)
     rows = tuple(np.zeros(1, np.int64) for _ in range(CLASSES))
     shards = BandShards(band, rows, Key.from_seed(seed))

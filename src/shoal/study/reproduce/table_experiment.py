@@ -1,7 +1,7 @@
-"""The generic experiment: runs what a data file describes, and sets our numbers beside the paper's.
+"""The generic experiment: runs what a data file describes, and compares our numbers with the paper's.
 
-A plain table needs no code. An analysis adds what a data file cannot say: it is a function of the results
-that makes more tables, draws pictures, or finds words for the notes.
+A plain table needs no code. An analysis adds what a data file cannot express: it is a function of the results
+that makes more tables, draws pictures, or computes words for the notes.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from shoal.study.reproduce.grid import CellKey, Grid, Measure
 
 
 class Analysis(NamedTuple):
-    """What is made of an experiment's results beyond plain tables."""
+    """The evaluation of an experiment's results."""
 
-    tables: Sequence[ComparisonTable]  # all that the page shows
+    tables: Sequence[ComparisonTable]  # all tables of the page
     pictures: Sequence[Picture] = ()
     words: Mapping[str, Any] = {}  # for the templates of the notes
 
 
 @dataclass(frozen=True)
 class Results:
-    """The answers of all runs, and what is needed to make tables of them."""
+    """The answers of all runs, with the context needed to make tables from them."""
 
     grid: Grid
-    answers: Mapping[CellKey, Sequence[Any]]  # one for each seed
+    answers: Mapping[CellKey, Sequence[Any]]  # one per seed
     numbers: Mapping[str, PaperNumbers]
     scale: ScaleSpec
     corner: str = ""
 
     @cached_property
     def context(self) -> dict[str, Any]:
-        """What templates may name."""
+        """The names that templates may use."""
         first = self.grid.table(self.grid.cells[0])
         return {**first, **self.scale.values, "over_seeds": self._over_seeds()}
 
     def text(self, template: str, **words: Any) -> str:
-        """A template, filled in and on one line."""
+        """A template, filled in and joined into one line."""
         return " ".join(template.format_map({**self.context, **words}).split())
 
     def _over_seeds(self) -> str:
@@ -68,13 +68,13 @@ class Results:
         return {row: answers for (row, name), answers in self.answers.items() if name == column}
 
     def values(self, cell: CellKey, value: Value) -> list[float | None]:
-        """A number of the cell's runs, one for each seed."""
+        """A number from the cell's runs, one per seed."""
         rounds = int(self.grid.table(cell)["rounds"])
         last = range(rounds - int(self.scale.values.get("tail", rounds)) + 1, rounds + 1)
         return [value.of(answer, last) for answer in self.answers[cell]]
 
     def table(self, spec: TableSpec) -> ComparisonTable:
-        """A table as the data file describes it; cells without any number are left out."""
+        """A table as described by the data file; cells without any number are left out."""
         found = [
             self._compared(spec, value, cell)
             for cell in self.answers
@@ -96,14 +96,14 @@ class Results:
         base = self.values((spec.minus, column), value)
         there = self._label(self.grid.columns[column].like or column, value)
         paper = _difference(numbers.find(row, there), numbers.find(spec.minus, there))
-        # as far as both have the seed
+        # over the seeds that both have
         return compared(row, label, paper, [_difference(*pair) for pair in zip(values, base, strict=False)])
 
     def _label(self, column: str, value: Value) -> str:
         return ", ".join(label for label in (column, self.text(value.label)) if label)
 
     def with_rows_ending(self, suffix: str) -> Results:
-        """The results of these rows only, without the suffix in their labels."""
+        """The results of the rows whose labels end in `suffix`, with the suffix removed."""
         labels = {row: row.removesuffix(suffix) for row in self.grid.rows if row.endswith(suffix)}
         grid = replace(self.grid, rows={labels[row]: self.grid.rows[row] for row in labels})
         answers = {(labels[r], column): a for (r, column), a in self.answers.items() if r in labels}
@@ -118,12 +118,12 @@ Analyse = Callable[[Results, Sequence[ComparisonTable]], Analysis]
 
 
 def plain(results: Results, tables: Sequence[ComparisonTable]) -> Analysis:
-    """The tables of the data file, and no more."""
+    """The analysis with only the tables of the data file."""
     return Analysis(tables)
 
 
 def summary_and_curve(result: Result) -> dict[str, Any]:
-    """All numbers of summary.json, and the accuracies (%) by evaluated round."""
+    """All values of summary.json, and the accuracies (%) by evaluated round."""
     evaluated = [record for record in result.records if record.get("accuracy") is not None]
     return {
         **result.summary,
@@ -142,14 +142,14 @@ class TableExperiment:
     analyse: Analyse
 
     def of_columns(self, text: str) -> TableExperiment:
-        """The same experiment, of the columns with this text in their names."""
+        """The same experiment, for the columns with this text in their names."""
         columns = {label: line for label, line in self.grid.columns.items() if text in label}
         if not columns:
             raise SpecError(f"no column has {text!r} in its name; there are: {'; '.join(self.grid.columns)}")
         return replace(self, grid=replace(self.grid, columns=columns))
 
     def __call__(self, run_jobs: RunJobs) -> Findings:
-        """Run all jobs, and set our numbers beside the paper's."""
+        """Run all jobs, and compare our numbers with the paper's."""
         answers = self.grid.run(run_jobs)
         results = Results(self.grid, answers, self.file.paper_numbers(), self.scale, self.file.corner)
         specs = [spec for spec in self.file.tables if not spec.minus or spec.minus in self.grid.rows]
@@ -160,7 +160,7 @@ class TableExperiment:
 
 
 def experiment(path: Path, analyse: Analyse = plain, measure: Measure = summary_and_curve) -> Experiment:
-    """The experiment of a data file; `measure` says what is kept of each run."""
+    """The experiment of a data file; `measure` determines the answer of each run."""
     file = load(path)
     scales = {
         name: TableExperiment(file.grid(scale, measure), file, scale, analyse)

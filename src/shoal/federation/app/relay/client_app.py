@@ -1,4 +1,4 @@
-"""Flower starts this anew for every message, so it imports little and hands the packet to `shoal client`."""
+"""Flower starts this for every message, so it imports little and hands the packet to `shoal client`."""
 
 import socket
 import struct
@@ -11,7 +11,7 @@ app = ClientApp()
 
 @app.query("shoal")
 def relay(message: Message, context: Context) -> Message:
-    """The answer of the site's long-lived process."""
+    """Return the answer of the site's long-running process."""
     record = message.content["shoal"]
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(context.node_config["socket"]))
