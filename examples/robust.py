@@ -23,7 +23,7 @@ import shoal
 
 SEEDS = range(542, 552)  # nothing was tuned on them
 UNIFORM = {"name": "fedavg", "weights": "uniform"}
-ABSENT = "garbage"  # an attack that is refused at the door: the honest clients are left to themselves
+ORACLE_ATTACK = "garbage"  # an attack that is refused at the door: the honest clients are left to themselves
 ATTACKS = ("sign_flip", "ipm", "gaussian")
 COMMON = {
     "local": {"epochs": 1},
@@ -64,7 +64,7 @@ def tasks(part: str) -> list[dict[str, Any]]:
         return [
             {"name": f"{network}, {attack}", "network": network, "attack": attack, "seed": seed}
             for network in NETWORKS
-            for attack in (ABSENT, *ATTACKS)
+            for attack in (ORACLE_ATTACK, *ATTACKS)
             for seed in SEEDS[:3]
         ]
     splits = {f"Dirichlet {beta}": {"kind": "dirichlet", "beta": beta} for beta in (0.1, 0.5)} | {
@@ -81,7 +81,7 @@ def tasks(part: str) -> list[dict[str, Any]]:
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """The task with its accuracies, and with the recall of each class where nobody attacks."""
     if "attack" in task:
-        method = UNIFORM if task["attack"] == ABSENT else "dsvd"
+        method = UNIFORM if task["attack"] == ORACLE_ATTACK else "dsvd"
         spec = {
             "rounds": 30,
             "task": {"dataset": fashion(), "model": NETWORKS[task["network"]]},
@@ -132,11 +132,11 @@ def show(part: str, answers: list[dict[str, Any]]) -> None:
             lost = sum(theirs >= 0.2 and ours < theirs / 2 for theirs, ours in pairs)
             mean, worst = statistics.mean(behind), max(behind)
             print(f"{name}: {mean:.2f} points behind, worst {worst:.2f}; {lost} classes lost")
-        elif not name.endswith(ABSENT):
+        elif not name.endswith(ORACLE_ATTACK):
             oracle = {
                 a["seed"]: a["accuracy"]
                 for a in answers
-                if a["network"] == same[0]["network"] and a["attack"] == ABSENT
+                if a["network"] == same[0]["network"] and a["attack"] == ORACLE_ATTACK
             }
             shares = [100 * a["accuracy"] / oracle[a["seed"]] for a in same]
             print(f"{name}: {statistics.mean(shares):.1f} % of the oracle, worst {min(shares):.1f} %")

@@ -6,7 +6,7 @@ from toy import KEY, play, setup
 from shoal import SpecError
 from shoal.core.serialization import to_bytes
 from shoal.loop import advance, start
-from shoal.round_faults import GONE, LATE, FaultRates
+from shoal.round_faults import DROPOUTS, LATE, FaultRates
 from shoal.run_settings import Faults
 from shoal.runs.runner import one_thread
 
@@ -17,9 +17,9 @@ def drawn(rates, count=4000):
 
 def test_faults_are_as_frequent_as_they_should_be():
     found = drawn(FaultRates(0.3, "any", 0.2, 0.1))
-    dropouts = [fault for fault in found if fault in GONE]
+    dropouts = [fault for fault in found if fault in DROPOUTS]
     assert len(dropouts) / 4000 == pytest.approx(0.3, abs=0.02)
-    for stage in GONE:
+    for stage in DROPOUTS:
         assert dropouts.count(stage) / 4000 == pytest.approx(0.1, abs=0.015)
     assert found.count("late") / 4000 == pytest.approx(0.7 * 0.2, abs=0.02)  # of those that are still there
     assert found.count("corrupt") / 4000 == pytest.approx(0.7 * 0.8 * 0.1, abs=0.015)
@@ -39,7 +39,7 @@ def test_how_far_a_client_gets_decides_which_bytes_count(stage, down, up):
     progress, done = round_with(dropout=1.0, dropout_stage=stage)
     if down is not None:
         assert (done.bytes_down, done.bytes_up) == (down * whole.bytes_down, up * whole.bytes_up)
-        assert {reason for _, reason in done.rejected} == {GONE[stage][0]}
+        assert {reason for _, reason in done.rejected} == {DROPOUTS[stage][0]}
     assert len(done.rejected) == 8
     assert progress.accepted == {}  # nobody's memory counts
 

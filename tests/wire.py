@@ -24,9 +24,10 @@ class WireEngine(Engine):
         self._server = server
         self._client = build(from_table(tomllib.loads(text))).side
         self._memories: dict[tuple[int, tuple[int, int]], bytes] = {}
-        self._way = _Visits(self)
+        self._runner = _Visits(self)
         if self._client.attack is not None and self._client.attack.knows != "own":
-            self._way = Collusion(self._client, self._way, self)  # attackers have a channel of their own
+            # attackers have a channel of their own
+            self._runner = Collusion(self._client, self._runner, self)
 
     def clients(self, round):
         return self._server.federation.engine.clients(round)
@@ -38,7 +39,7 @@ class WireEngine(Engine):
         return [self._server.shards.count(client) for client in clients]
 
     def exchange(self, work, cohort, message, key):
-        return self._way.exchange(work, cohort, message, key)
+        return self._runner.exchange(work, cohort, message, key)
 
     def visits(self, work, cohort, message, key):
         outbox = Outbox(self._server.side.codec, cohort, message, key)

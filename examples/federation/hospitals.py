@@ -19,7 +19,7 @@ import shoal
 from shoal.data.hospitals import HEART_FEATURES, HEART_HOSPITALS
 from shoal.engines.os_settings import die_with_parent
 from shoal.overrides import with_method
-from shoal.runs.build import deal
+from shoal.runs.build import load_and_partition
 from shoal.spec import from_table, load_table
 
 SPEC = Path(__file__).with_name("hospitals.toml")
@@ -28,7 +28,7 @@ METHODS = ("fedavg", "scaffold", "dsvd")
 
 def write_tables(folder):
     """One CSV file for each hospital, as its own people would write it."""
-    dataset, shards = deal(from_table(load_table(SPEC)))
+    dataset, shards = load_and_partition(from_table(load_table(SPEC)))
     folder.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(HEART_HOSPITALS):
         test = (dataset.groups_test == number).nonzero()[0]

@@ -24,7 +24,7 @@ from shoal.engines.os_settings import die_with_parent
 from shoal.federation.letters import Returned, read_job
 from shoal.federation.rounds import ServerPlan, run_rounds
 from shoal.federation.site_client import SiteClient
-from shoal.runs.build import deal
+from shoal.runs.build import load_and_partition
 from shoal.runs.directory import RunDirectory
 from shoal.spec import from_table, load_spec
 
@@ -69,7 +69,7 @@ KINDS = {  # processes, by a part of their command line
 
 def write_tables(out):
     """One CSV file for each site."""
-    dataset, shards = deal(from_table(SHARES))
+    dataset, shards = load_and_partition(from_table(SHARES))
     for number, name in enumerate(SITES):
         with (out / f"{name}.csv").open("w", newline="") as file:
             writer = csv.writer(file)

@@ -21,8 +21,8 @@ from shoal.core.selector import Selector
 from shoal.core.task import Task
 from shoal.core.tree import all_finite, owners
 from shoal.core.types import Acc, Cohort, Metrics, Moment, Report, State, Version
-from shoal.round_clock import ALWAYS, Deadline, RoundClock
-from shoal.round_faults import ALL_WELL, FaultRates
+from shoal.round_clock import NO_DEADLINE, Deadline, RoundClock
+from shoal.round_faults import NO_FAULTS, FaultRates
 from shoal.round_stats import Tally
 
 
@@ -38,8 +38,8 @@ class Federation:
     model_key: Key  # for initial weights
     remembers: bool  # whether clients have a memory
     min_replies: int = 1  # with fewer replies, an exchange is treated as if it had none
-    deadline: Deadline = ALWAYS  # until when replies count
-    faults: FaultRates = ALL_WELL  # what goes wrong between server and clients
+    deadline: Deadline = NO_DEADLINE  # until when replies count
+    faults: FaultRates = NO_FAULTS  # what goes wrong between server and clients
 
 
 class Progress(NamedTuple):
@@ -171,7 +171,7 @@ def _leg(
     work = Work("update", moment.round, moment.leg, progress.accepted)
     accepted, selector = dict(progress.accepted), progress.selector
     tally.next_leg(cohort)
-    arriving = federation.faults.strike(engine.exchange(work, cohort, message, key), key.fold("faults"))
+    arriving = federation.faults.inject(engine.exchange(work, cohort, message, key), key.fold("faults"))
     for delivery in tally.clock.timed(arriving, len(cohort.ids)):
         for usable in tally.take(delivery, gate):
             with Stage("fold", usable.clients[0], moment.round):
@@ -234,7 +234,7 @@ def _admit(federation: Federation, progress: Progress, key: Key, tally: Tally) -
     work = Work("profile", progress.round, 0, progress.accepted)
     cohort = Cohort(tuple(new), {}, len(progress.known) + len(new))
     gate = Gate(method, federation.task, dict.fromkeys(new, 0), work.version)
-    arriving = federation.faults.strike(engine.exchange(work, cohort, (), key), key.fold("faults"))
+    arriving = federation.faults.inject(engine.exchange(work, cohort, (), key), key.fold("faults"))
     answers = {
         usable.clients[0]: usable.reply.payload
         for delivery in arriving

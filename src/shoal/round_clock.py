@@ -46,7 +46,7 @@ def surplus(needed: int) -> str:
     return f"it came after the first {needed} replies"
 
 
-ALWAYS = Deadline()
+NO_DEADLINE = Deadline()
 
 
 class RoundClock:

@@ -19,7 +19,7 @@ from shoal.core.types import Reply
 
 DropoutStage = Literal["any", "download", "training", "upload"]
 
-GONE = {  # why there is no reply, and whether the message and the reply were sent
+DROPOUTS = {  # why there is no reply, and whether the message and the reply were sent
     "download": ("it dropped out before the message had arrived", False, False),
     "training": ("it dropped out while it worked", True, False),
     "upload": ("it dropped out while it replied", True, True),
@@ -40,7 +40,7 @@ class FaultRates(NamedTuple):
         """Whether any fault can occur."""
         return self.dropout + self.late + self.corrupt > 0
 
-    def strike(self, deliveries: Iterator[Delivery], key: Key) -> Iterator[Delivery]:
+    def inject(self, deliveries: Iterator[Delivery], key: Key) -> Iterator[Delivery]:
         """The deliveries of an exchange, some of them without a usable reply."""
         if not self.active:
             yield from deliveries
@@ -58,18 +58,18 @@ class FaultRates(NamedTuple):
         """A kind of dropout, "late", "corrupt", or "" for none."""
         dropout, late, corrupt = rng.random(3)
         if dropout < self.dropout:
-            return str(rng.choice(list(GONE))) if self.stage == "any" else self.stage
+            return str(rng.choice(list(DROPOUTS))) if self.stage == "any" else self.stage
         return "late" if late < self.late else "corrupt" if corrupt < self.corrupt else ""
 
 
-ALL_WELL = FaultRates()
+NO_FAULTS = FaultRates()
 
 
 def _struck(single: Delivery, fault: str, rng: np.random.Generator) -> Delivery:
     if not fault or single.reply is None or single.reason:
         return single
-    if fault in GONE:
-        reason, down, up = GONE[fault]
+    if fault in DROPOUTS:
+        reason, down, up = DROPOUTS[fault]
         return single._replace(
             reply=None, reason=reason, bytes_down=down * single.bytes_down, bytes_up=up * single.bytes_up
         )

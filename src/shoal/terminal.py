@@ -14,7 +14,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from shoal.report.heatmap_cells import Heat, Shade, colours
+from shoal.report.heatmap_cells import HeatMap, HeatMapCell, colours
 from shoal.runs.progress_line import ProgressLine, score_text
 
 if TYPE_CHECKING:  # these import torch, which commands that only list parts do not need
@@ -129,7 +129,7 @@ def _fitting(head: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequen
     return kept
 
 
-def show_heat(heat: Heat, corner: str) -> None:
+def show_heat(heat: HeatMap, corner: str) -> None:
     """Print a heat map to stdout; if it is too wide, the remaining columns follow below."""
     console = stdout()
     widths = [max(7, *map(len, _words(column))) + 1 for column in heat.columns]  # and the gap between columns
@@ -153,7 +153,7 @@ def _words(name: str) -> list[str]:
     return name.replace("_", " ").split()
 
 
-def _coloured(shade: Shade) -> Text:
+def _coloured(shade: HeatMapCell) -> Text:
     if shade.depth is None:
         return Text(shade.text)
     ground, ink = colours(shade.depth)

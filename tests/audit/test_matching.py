@@ -2,8 +2,8 @@ import pytest
 import torch
 from audit.upload import examined, spec_of
 
-from shoal.audit.evidence import Overheard, Window, window
 from shoal.audit.matching import simulated, variation
+from shoal.audit.observation import Observation, Window, window
 from shoal.audit.wiretap import first_round
 from shoal.core.key import Key
 from shoal.core.types import Weights
@@ -20,7 +20,7 @@ def test_the_attacker_repeats_the_clients_steps(upload):
     seen, (x, y) = victim.uploads[0], victim.data.all
     start = Weights({n: v.double() for n, v in seen.start.params.items()}, {})
     task, rule = setup.side.task, Rule(0.3, 0.9, 0.01)
-    evidence = Overheard(task, start, seen.update, {}, rule, 4, tuple(x.shape), 0.0, 1.0)
+    evidence = Observation(task, start, seen.update, {}, rule, 4, tuple(x.shape), 0.0, 1.0)
     ours = simulated(evidence, x.double(), lambda outputs: task.objective(outputs, y))
     assert ours.keys() == seen.update.keys()
     for name, value in seen.update.items():

@@ -11,7 +11,7 @@ import torch
 from bench.tiny import tiny
 
 from shoal.bench.plain_pytorch import Plain, Trainer, flatten, initial, keep_memory, plan, shared, visit
-from shoal.bench.process_signal import rope
+from shoal.bench.process_signal import signal_pair
 from shoal.bench.workloads import Workload
 from shoal.data.bundled import mnist5k
 from shoal.data.shards import DealtShards
@@ -172,11 +172,11 @@ def test_shared_memory_is_shared():
 
 
 def test_a_rope_tells_when_the_other_side_has_died():
-    ours, theirs = rope()
+    ours, theirs = signal_pair()
     child = os.fork()
     if not child:
         ours.close()
-        theirs.pull()
+        theirs.notify()
         os._exit(0)
     theirs.close()
     ours.wait()
@@ -184,7 +184,7 @@ def test_a_rope_tells_when_the_other_side_has_died():
     with pytest.raises(EOFError):
         ours.wait()
     with pytest.raises(EOFError):
-        ours.pull()
+        ours.notify()
     ours.close()
 
 

@@ -14,7 +14,7 @@ from shoal.core.key import Key
 from shoal.data.bundled import mnist5k
 from shoal.engines.local import LocalEngine
 from shoal.loop import advance, start
-from shoal.runs.build import deal
+from shoal.runs.build import load_and_partition
 from shoal.runs.runner import closing, one_thread
 
 # name: clients, cohort, samples a client, batch, epochs, parameters
@@ -125,7 +125,7 @@ def test_the_cohorts_are_those_of_the_loop():
 
 
 def test_the_power_law():
-    dataset, shards = deal(WORKLOADS["lr-mnist"].spec)
+    dataset, shards = load_and_partition(WORKLOADS["lr-mnist"].spec)
     sizes = [shards.count(client) for client in range(len(shards))]
     assert min(sizes) >= 10
     assert 50 < sum(sizes) / len(sizes) <= 69

@@ -68,7 +68,7 @@ def test_a_spec_may_leave_the_names_out():
     up = spec(codec={"up": chain}).codec
     assert up == EachWay(up=Chain((TopK(0.1), UniformAffine())), down=Raw())
     both = spec(codec={"up": "sign", "down": {"name": "uniform", "bits": 4}}).codec
-    assert both.way("down") == UniformAffine(4)
+    assert both.for_direction("down") == UniformAffine(4)
 
 
 @pytest.mark.parametrize(

@@ -174,9 +174,9 @@ def test_an_error_at_a_client_stops_the_run_or_is_a_missing_reply(mode):
         StageError, match=f"update of client {victim} failed in round 1: OSError: the disk is gone"
     ):
         advance(strict.federation, start(strict.federation))
-    forgiving = setup(fragile, engine=engine, faults={"on_error": "refuse"})
-    progress, record = advance(forgiving.federation, start(forgiving.federation))
-    for made in (whole, strict, forgiving):
+    tolerates_errors = setup(fragile, engine=engine, faults={"on_error": "refuse"})
+    progress, record = advance(tolerates_errors.federation, start(tolerates_errors.federation))
+    for made in (whole, strict, tolerates_errors):
         made.federation.engine.close()
     assert record.rejected == ((victim, "OSError: the disk is gone"),)
     absent, _ = round_with(lost, "users:BreaksAtSomeClients", place=1)

@@ -3,19 +3,19 @@ import threading
 import numpy as np
 import pytest
 
-from shoal.core.threads import ranges, side_by_side
+from shoal.core.threads import parallel_map, ranges
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5, None])
 def test_results_come_in_the_order_of_the_items(threads):
-    assert side_by_side(lambda item: item * item, range(20), threads) == [i * i for i in range(20)]
-    assert side_by_side(str, [], threads) == []
+    assert parallel_map(lambda item: item * item, range(20), threads) == [i * i for i in range(20)]
+    assert parallel_map(str, [], threads) == []
 
 
 def test_threads_work_side_by_side():
     """Each waits for the other: one thread alone would never get on."""
-    both = threading.Barrier(2, timeout=30)
-    assert sorted(side_by_side(lambda _: both.wait(), [0, 1], 2)) == [0, 1]
+    parallel_pair = threading.Barrier(2, timeout=30)
+    assert sorted(parallel_map(lambda _: parallel_pair.wait(), [0, 1], 2)) == [0, 1]
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -23,9 +23,9 @@ def test_work_may_itself_be_shared(threads):
     """What waits for other work must not take the only thread that this could have."""
 
     def sums(item):
-        return sum(side_by_side(lambda inner: item * inner, range(5), threads))
+        return sum(parallel_map(lambda inner: item * inner, range(5), threads))
 
-    assert side_by_side(sums, range(4), threads) == [0, 10, 20, 30]
+    assert parallel_map(sums, range(4), threads) == [0, 10, 20, 30]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -36,7 +36,7 @@ def test_an_error_is_the_callers(threads):
         return item
 
     with pytest.raises(ValueError, match="seven"):
-        side_by_side(refuse, range(9), threads)
+        parallel_map(refuse, range(9), threads)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from scipy.io import savemat
 
 from shoal.core.data import Dataset
 from shoal.core.key import Key
+from shoal.data.downloads import ARCHIVES, FILES
 from shoal.data.fetch import Archive, Member, RemoteFile
-from shoal.data.sources import ARCHIVES, FILES
 
 REAL_FOLDERS = [
     Path(os.environ.get("SHOAL_DATA") or "/nowhere"),

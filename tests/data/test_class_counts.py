@@ -7,7 +7,7 @@ import pytest
 
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.data.class_counts import cut, even, owners, skewed, spread, top_up
+from shoal.data.class_counts import cut, owners, skewed, split_evenly, spread, top_up
 
 
 class Shares:
@@ -33,8 +33,8 @@ def test_cut_rounds_shares_to_counts_of_the_same_sum():
 
 
 def test_even_sizes_differ_by_one():
-    assert even(11, 4).tolist() == [3, 3, 3, 2]
-    assert even(4, 4).tolist() == [1, 1, 1, 1]
+    assert split_evenly(11, 4).tolist() == [3, 3, 3, 2]
+    assert split_evenly(4, 4).tolist() == [1, 1, 1, 1]
 
 
 def test_skewed_gives_nothing_more_to_full_clients():

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from shoal.core.errors import SpecError
+from shoal.data.downloads import FILES
 from shoal.data.fetch import data_folder
 from shoal.data.hospitals import HEART_FEATURES, HEART_HOSPITALS, heart_disease
-from shoal.data.sources import FILES
 
 
 def diagnoses(path: Path) -> list[int]:

@@ -43,15 +43,15 @@ def play(chooser, rounds=10, verb="update"):
         list(chooser.exchange(Work(verb, round, 0, {}), COHORT, (), Key.from_seed(0)))
 
 
-def of(*ways):
-    return auto.Auto(ways, lambda clients: [10] * len(clients))
+def of(*runners):
+    return auto.Auto(runners, lambda clients: [10] * len(clients))
 
 
 def test_the_faster_way_stays_though_its_start_was_slow(clock):
     first, second = Way(clock, 0.1), Way(clock, 0.4, 0.06)
     chooser = of(first, second)
     play(chooser)
-    assert chooser.way is second
+    assert chooser.runner is second
     assert (first.visits, second.visits) == (4, 6)
     play(chooser, 40)
     assert (first.closed, second.closed) == (1, 0)
@@ -62,9 +62,9 @@ def test_a_way_that_was_slow_only_at_first_gets_a_second_trial(clock):
     first, second = Way(clock, 0.1, 0.1, 0.1, 0.1, 0.03), Way(clock, 0.06)
     chooser = of(first, second)
     play(chooser, 8)
-    assert chooser.way is second
+    assert chooser.runner is second
     play(chooser, 40)
-    assert chooser.way is first
+    assert chooser.runner is first
     assert (first.closed, second.closed) == (0, 1)
 
 
@@ -72,14 +72,14 @@ def test_one_bad_turn_decides_nothing(clock):
     first, second = Way(clock, 0.1), Way(clock, 0.06, 0.3, 0.3, 0.06)
     chooser = of(first, second)
     play(chooser)
-    assert chooser.way is second
+    assert chooser.runner is second
 
 
 def test_the_first_way_stays_unless_another_is_clearly_faster(clock):
     first, second = Way(clock, 0.05), Way(clock, 0.048)  # too little to tell
     chooser = of(first, second)
     play(chooser)
-    assert chooser.way is first
+    assert chooser.runner is first
     assert second.closed == 1
 
 
@@ -95,7 +95,7 @@ def test_long_exchanges_decide_after_one_turn_each_that_counts(clock):
     chooser = of(first, second)
     play(chooser, 5)
     assert (first.visits, second.visits) == (2, 3)
-    assert chooser.way is second
+    assert chooser.runner is second
 
 
 def test_processes_that_come_up_to_speed_slowly_are_waited_for(clock):
@@ -103,7 +103,7 @@ def test_processes_that_come_up_to_speed_slowly_are_waited_for(clock):
     first, second = Way(clock, 2.0), Way(clock, 3.6, 3.7, 2.9, 1.5)
     chooser = of(first, second)
     play(chooser, 6)
-    assert chooser.way is second
+    assert chooser.runner is second
     assert (first.visits, second.visits, first.closed) == (2, 4, 1)
 
 
@@ -111,7 +111,7 @@ def test_not_for_ever(clock):
     first, second = Way(clock, 2.0), Way(clock, 2.2)
     chooser = of(first, second)
     play(chooser, 9)
-    assert chooser.way is first
+    assert chooser.runner is first
     assert (first.visits, second.visits, second.closed) == (3, 6, 1)
 
 
@@ -120,16 +120,16 @@ def test_a_first_turn_that_compiled_something_decides_nothing(clock):
     first, second = Way(clock, 9.0, 0.03), Way(clock, 0.06)
     chooser = of(first, second)
     play(chooser, 8)
-    assert chooser.way is first
+    assert chooser.runner is first
 
 
 def test_times_count_for_each_sample(clock):
     """The second way's cohort was ten times as large."""
     first, second = Way(clock, 0.1), Way(clock, 0.4)
     sizes = {0: 10, 1: 100}
-    chooser = auto.Auto([first, second], lambda clients: [sizes[chooser.way is second]])
+    chooser = auto.Auto([first, second], lambda clients: [sizes[chooser.runner is second]])
     play(chooser)
-    assert chooser.way is second
+    assert chooser.runner is second
 
 
 def test_evaluation_is_no_trial(clock):

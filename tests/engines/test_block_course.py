@@ -40,7 +40,7 @@ def test_one_call_serves_a_block(monkeypatch, method):
 def test_a_cohort_of_several_blocks_has_the_same_bits(monkeypatch, blocks_of):
     whole = after(setup("scaffold", engine={"mode": "block"}), 3)
     made = setup("scaffold", engine={"mode": "block"})
-    monkeypatch.setattr(made.federation.engine._auto.way, "_size", blocks_of)
+    monkeypatch.setattr(made.federation.engine._auto.runner, "_size", blocks_of)
     assert same(after(made, 3), whole)
 
 
@@ -56,7 +56,7 @@ def test_what_a_method_overrides_serves_one_client_unless_it_says_more():
 
 def test_memories_are_one_for_each_client():
     made = setup("users:RemembersTheLoss", engine={"mode": "block"})
-    assert isinstance(made.federation.engine._auto.way, Blocks)
+    assert isinstance(made.federation.engine._auto.runner, Blocks)
     with pytest.raises(StageError, match=r"RemembersTheLoss\.client_training serves blocks: .* not a Tensor"):
         after(made, 1)
 

@@ -30,6 +30,6 @@ def test_a_worker_that_trains_convolutions_does_not_grow(method):
         for done in range(1, LATER + 1):
             progress, _ = advance(made.federation, progress)
             if done in (SETTLED, LATER):
-                held[done] = [resident_mb(worker.process) for worker in engine._auto.way.workers]
+                held[done] = [resident_mb(worker.process) for worker in engine._auto.runner.workers]
         engine.close()
     assert all(later < settled + SPARE for settled, later in zip(*held.values(), strict=True)), held

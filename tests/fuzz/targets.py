@@ -32,7 +32,7 @@ from shoal.federation.letters import Answer, read_answer, write_answer
 from shoal.federation.own_files import read_summary, summary_tree
 from shoal.report.runs import read_run
 from shoal.report.table import comparison_rows, shown_columns, stat_text
-from shoal.runs.initial_weights import warm
+from shoal.runs.initial_weights import with_initial_weights
 from shoal.runs.manifest import LATEST, DamagedError, blank, read_manifest
 from shoal.runs.tree_file import read_tree, tree_bytes
 from shoal.runs.verify import verify
@@ -76,6 +76,10 @@ def _folder() -> Path:
 
 def _spec(path: Path) -> object:
     return dump_spec(from_table(load_table(path)))
+
+
+def _with_weights(path: Path) -> object:
+    return with_initial_weights(lambda: torch.nn.Linear(2, 3), path)
 
 
 def _manifest(path: Path) -> object:
@@ -240,15 +244,11 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "init": Target(
-        partial(
-            _written,
-            read=lambda path: warm(lambda: torch.nn.Linear(2, 3), path),
-            name="weights.safetensors",
-        ),
+        partial(_written, read=_with_weights, name="weights.safetensors"),
         (save(torch.nn.Linear(2, 3).state_dict()),),
     ),
     "state_dict": Target(
-        partial(_written, read=lambda path: warm(lambda: torch.nn.Linear(2, 3), path), name="weights.pt"),
+        partial(_written, read=_with_weights, name="weights.pt"),
         (_state_dict(),),
     ),
     "answer": Target(_answer, (write_answer(Answer(3, 1, 0, "", {"samples": 7})),)),

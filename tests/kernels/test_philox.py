@@ -6,7 +6,7 @@ from hypothesis.extra.numpy import arrays
 
 from shoal.core.key import Key, text_word
 from shoal.kernels import philox
-from shoal.kernels.blocks import FOLD_INT, FOLD_TEXT
+from shoal.kernels.philox_blocks import FOLD_INT, FOLD_TEXT
 
 WORD = st.integers(0, 2**64 - 1)
 EDGES = [0, 1, 2**32, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1]

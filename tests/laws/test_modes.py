@@ -129,7 +129,7 @@ def test_a_killed_worker_changes_no_bit(name):
         def exchange(self, work, cohort, message, key):
             for delivery in engine.exchange(work, cohort, message, key):
                 if work.round == 1 and not killed:
-                    killed.append(engine._auto.way.workers[0].process.pid)
+                    killed.append(engine._auto.runner.workers[0].process.pid)
                     os.kill(killed[0], signal.SIGKILL)
                 yield delivery
 
@@ -170,7 +170,7 @@ def test_a_client_that_hangs_in_two_workers_is_named(monkeypatch):
     told = r"update of client \d failed in round 1: two worker processes did not answer within engine.timeout"
     with pytest.raises(StageError, match=told):
         advance(made.federation, start(made.federation))
-    assert made.federation.engine._auto.way.workers == []
+    assert made.federation.engine._auto.runner.workers == []
 
 
 def test_a_client_that_kills_two_workers_is_named(monkeypatch):
@@ -191,7 +191,7 @@ def test_a_client_that_kills_two_workers_is_named(monkeypatch):
         StageError, match=f"update of client {victim} failed in round 1: two worker processes died"
     ):
         advance(made.federation, progress)
-    assert made.federation.engine._auto.way.workers == []
+    assert made.federation.engine._auto.runner.workers == []
 
 
 def test_an_error_in_a_worker_says_where_and_leaves_no_process_behind(monkeypatch):
@@ -205,4 +205,4 @@ def test_an_error_in_a_worker_says_where_and_leaves_no_process_behind(monkeypatc
         StageError, match=r"update of client \d failed in round 1: ZeroDivisionError: by zero"
     ):
         advance(made.federation, start(made.federation))
-    assert made.federation.engine._auto.way.workers == []
+    assert made.federation.engine._auto.runner.workers == []

@@ -4,8 +4,8 @@ from toy import KEY, play, played, setup
 
 import shoal
 from shoal.aggregators.dsvd import Similarity
+from shoal.aggregators.dsvd_trust import nothing_known
 from shoal.aggregators.matrix import UpdateMatrix
-from shoal.aggregators.trust import nothing_known
 from shoal.codecs.low_rank import Cut
 from shoal.core.errors import SpecError
 from shoal.core.types import Cohort, Context, Moment, Weights

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from report.svg_texts import texts
 
-from shoal.report.canvas import COLOURS, look, spread_apart, svg
+from shoal.report.canvas import COLOURS, line_style, spread_apart, svg
 from shoal.report.charts import (
     fairness_chart,
     final_chart,
@@ -13,7 +13,7 @@ from shoal.report.charts import (
     metric_chart,
     metrics_chart,
 )
-from shoal.report.heatmap_cells import Heat, Shade, colours
+from shoal.report.heatmap_cells import HeatMap, HeatMapCell, colours
 from shoal.report.heatmap_figure import shaded_table
 from shoal.report.series import Axis, Histogram
 
@@ -101,7 +101,7 @@ def test_labels_are_shown_as_they_are(make_run):
 
 
 def test_many_labels_have_looks_of_their_own(make_run):
-    looks = {str(look(slot)) for slot in range(4 * len(COLOURS))}
+    looks = {str(line_style(slot)) for slot in range(4 * len(COLOURS))}
     assert len(looks) == 4 * len(COLOURS)
     assert texts(metric_chart([make_run(f"m{i}") for i in range(20)], "accuracy"))
 
@@ -159,7 +159,9 @@ def test_a_second_metric_stands_beside_the_final_one(make_run):
 
 
 def test_a_table_of_shades_has_all_names_and_numbers_and_no_colour_where_there_is_none():
-    heat = Heat("Accuracy", "", ["clean", "sign_flip"], {"a": [Shade("1.0", 1.0), Shade("2.0")]})
+    heat = HeatMap(
+        "Accuracy", "", ["clean", "sign_flip"], {"a": [HeatMapCell("1.0", 1.0), HeatMapCell("2.0")]}
+    )
     figure = shaded_table(heat)
     assert {"Accuracy", "clean", "a", "1.0", "2.0"} <= set(texts(figure))
     deep, none = figure.axes[0].patches

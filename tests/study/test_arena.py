@@ -14,7 +14,7 @@ from shoal.attacks import ATTACKS
 from shoal.core.errors import SpecError
 from shoal.methods import METHODS
 from shoal.report.arena import heats
-from shoal.report.heatmap_cells import Heat, Shade, colours
+from shoal.report.heatmap_cells import HeatMap, HeatMapCell, colours
 from shoal.spec import to_table
 from shoal.study import arena
 from shoal.study.arena import CLEAN, DEFENCES, ORACLE, QUICK, cells, names, plan
@@ -271,10 +271,10 @@ def test_a_defence_is_judged_against_the_oracle_of_its_seed():
 
 def test_an_accuracy_is_the_mean_of_ten_rounds():
     records = [{"accuracy": i / 100} for i in range(1, 31)]
-    assert arena.settled(records, 30) == pytest.approx(0.255)
-    assert arena.settled(records, 15) == pytest.approx(0.105)
-    assert arena.settled(records, 5) == pytest.approx(0.03)
-    assert arena.settled(records, 60) is None
+    assert arena.mean_of_last_rounds(records, 30) == pytest.approx(0.255)
+    assert arena.mean_of_last_rounds(records, 15) == pytest.approx(0.105)
+    assert arena.mean_of_last_rounds(records, 5) == pytest.approx(0.03)
+    assert arena.mean_of_last_rounds(records, 60) is None
 
 
 def test_means_over_seeds():
@@ -312,7 +312,7 @@ def test_heat_maps():
     assert [shade.text for shade in accuracy.rows["one"]] == ["90.0", "50.0", "60.0", "90.0", "55.0"]
     depths = [shade.depth for shade in accuracy.rows["one"]]
     assert depths == pytest.approx([1, 0, 0.25, 1, 0.125])
-    assert success.rows["one"] == [Shade("25.0", 0.75)]
+    assert success.rows["one"] == [HeatMapCell("25.0", 0.75)]
 
 
 def test_a_small_difference_has_a_small_difference_in_colour():
@@ -338,7 +338,7 @@ def test_a_wide_heat_map_goes_on_below(width, monkeypatch, capsys):
     monkeypatch.setattr(terminal, "stdout", lambda: Console(width=width, highlight=False))
     columns = [f"attack_{i}" for i in range(10)]
     terminal.show_heat(
-        Heat("Title", "", columns, {"fedavg": [Shade(f"{i}.5", i / 9) for i in range(10)]}), "D"
+        HeatMap("Title", "", columns, {"fedavg": [HeatMapCell(f"{i}.5", i / 9) for i in range(10)]}), "D"
     )
     out = capsys.readouterr().out
     assert all(f"{i}.5" in out for i in range(10))

@@ -1,4 +1,4 @@
-"""The server of most methods: an aggregator makes a step of the clients' updates, an optimizer takes it."""
+"""The server of most methods: an aggregator turns the updates into a step, and an optimizer applies it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shoal.server.optimizer import ServerOptimizer
 
 
 class Averaged(NamedTuple):
-    """The server state: the model, and the states of the aggregator and of the server optimizer."""
+    """The server state: the model, and the states of the aggregator and the server optimizer."""
 
     model: Weights
     aggregator: Any
@@ -30,7 +30,7 @@ class Averaged(NamedTuple):
 
 @dataclass(frozen=True)
 class Averaging:
-    """Three slots of a method, and what is done with them."""
+    """A method's three server slots, and the server functions built from them."""
 
     aggregator: Aggregator
     server: ServerOptimizer
@@ -47,7 +47,7 @@ class Averaging:
             )
 
     def init(self, model: Weights) -> Averaged:
-        """Before the first round."""
+        """The state before the first round."""
         return Averaged(model, self.aggregator.init(model), self.server.init(model.params))
 
     def begin(self, state: Averaged, cohort: Cohort) -> Acc:
@@ -65,7 +65,7 @@ class Averaging:
         return self.aggregator.fold_block(acc, clients, sent, update, client_weights(self.weights, reply))
 
     def finish(self, task: Task, state: Averaged, acc: Acc, moment: Moment) -> tuple[Averaged, Metrics]:
-        """The new model, and what is recorded."""
+        """The new state and the recorded metrics."""
         outcome = self.aggregator.finish(task, state.aggregator, acc, moment)
         kept, params = self.server.step(state.server, outcome.step.params)
         model = moved(state.model, outcome.step._replace(params=params))
@@ -74,20 +74,20 @@ class Averaging:
 
 
 def client_weight(weighting: Weighting, reply: Reply) -> float:
-    """How much a reply counts: by the samples behind it, or as one of many."""
+    """The weight of a reply: its number of samples, or 1."""
     return 1.0 if weighting == "uniform" or reply.weight is None else float(reply.weight)
 
 
 def client_weights(weighting: Weighting, reply: Reply) -> Tensor:
-    """How much each of the stacked replies of a block counts."""
+    """The weights of the stacked replies of a block."""
     assert reply.weight is not None
     return torch.ones_like(reply.weight) if weighting == "uniform" else reply.weight
 
 
 class AveragingMethod(Training):
-    """A method whose clients send an update of the model: its slots, and a server that averages as FedAvg's.
+    """A method whose clients send an update of the model: its slots, and a server that works like FedAvg's.
 
-    A subclass whose state is more than that overrides the server functions.
+    A subclass with a larger state overrides the server functions.
     """
 
     aggregator: Aggregator
@@ -96,7 +96,7 @@ class AveragingMethod(Training):
     @property
     @abstractmethod
     def weights(self) -> Weighting:
-        """How much each client counts; a field of every such method."""
+        """How clients are weighted; a field of every such method."""
 
     @property
     def averaging(self) -> Averaging:

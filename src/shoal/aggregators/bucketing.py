@@ -1,4 +1,4 @@
-"""Bucketing: the means of a few clients each, in front of any rule.
+"""Bucketing: averages small groups of clients before applying any other aggregation rule.
 
 Karimireddy, He, Jaggi: Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing, ICLR 2022,
 Algorithm 1.
@@ -6,11 +6,12 @@ Algorithm 1.
     shuffle the clients;   y_k = mean of D_i over the k-th `size` of them        -> `buckets`
     step = other rule(y_1, y_2, ...)
 
-Means of clients are more alike than clients are: rules that go by majorities do less harm where data
-differ. An attacker spoils a whole bucket, so the other rule must expect as many attackers among fewer.
+Bucket means are more similar to each other than single updates are, so rules that follow the majority do less
+harm on non-IID data. An attacker spoils a whole bucket, so the other rule must expect the same number of
+attackers among fewer inputs.
 
-Departures: the last bucket may be smaller. What the other rule remembers of clients, it remembers of
-whoever has the smallest id in a bucket.
+Departures: the last bucket may be smaller. If the other rule has a state per client, the state of a bucket is
+that of its member with the smallest id.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from shoal.aggregators.matrix import NO_STEP, Decision, MatrixRule, UpdateMatrix
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
-from shoal.core.threads import side_by_side
+from shoal.core.threads import parallel_map
 from shoal.core.types import Moment, Weights
 from shoal.kernels.products import mixtures
 
 
 def buckets(n: int, size: int, key: Key) -> Tensor:
-    """[buckets, n] float64: which clients each bucket averages, and how much each counts in it."""
+    """[buckets, n] float64: the weights of the clients in each bucket's mean."""
     order = key.numpy().permutation(n)
     held = torch.zeros(-(-n // size), n, dtype=torch.float64)
     for k in range(len(held)):
@@ -44,7 +45,7 @@ def buckets(n: int, size: int, key: Key) -> Tensor:
 
 
 def averaged(rows: Tensor, held: Tensor) -> Tensor:
-    """[buckets, numbers]: the means of rows [n, numbers] in each bucket."""
+    """[buckets, numbers]: the mean of the rows [n, numbers] of each bucket."""
     if rows.device.type != "cpu" or rows.dtype != torch.float32:
         return (held.to(rows.device) @ rows.double()).to(rows.dtype)
     means, numbers = torch.empty(len(held), rows.shape[1]), rows.contiguous().numpy()
@@ -54,13 +55,13 @@ def averaged(rows: Tensor, held: Tensor) -> Tensor:
         members = np.flatnonzero(counts)
         mixtures(counts[None, members], [numbers[i] for i in members], means[k : k + 1].numpy())
 
-    side_by_side(fill, range(len(held)))
+    parallel_map(fill, range(len(held)))
     return means
 
 
 @dataclass(frozen=True)
 class Bucketing(MatrixRule):
-    """Averages clients in random buckets, and applies another rule to these means."""
+    """Averages updates in random buckets, and applies another aggregation rule to the bucket means."""
 
     rule: Aggregator = field(default_factory=GeometricMedian)
     size: int = 2  # clients in a bucket
@@ -83,7 +84,7 @@ class Bucketing(MatrixRule):
         return self.rule.init(model)
 
     def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
-        """See `MatrixRule`. Without a key, every client has a bucket of its own."""
+        """See `MatrixRule`. There is no key to draw buckets with, so every client is its own bucket."""
         return self._decided(state, updates, torch.eye(len(updates.ids), dtype=torch.float64))
 
     def finish(self, task: Task, state: Any, acc: UpdateMatrix, moment: Moment) -> Outcome:

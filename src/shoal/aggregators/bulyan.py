@@ -1,4 +1,4 @@
-"""Bulyan: Krum chooses again and again, and of those chosen every coordinate's middle is averaged.
+"""Bulyan: selects updates by repeated Krum, then averages the middle values of each coordinate.
 
 El Mhamdi, Guerraoui, Rouault: The Hidden Vulnerability of Distributed Learning in Byzantium, ICML 2018,
 section 4.
@@ -6,10 +6,10 @@ section 4.
     n - 2 f times: take the update with the best Krum score out of the rest       -> `selected`
     each coordinate: the mean of the n - 4 f values nearest to the median         -> `middle`
 
-f is the number of attackers that are expected; n >= 4 f + 3.
+f is the expected number of attackers; n >= 4 f + 3.
 
-Departures: D_i is the change by local training, not one gradient. f may be a share of the cohort. Where
-replies are lost and n is too small for f, the round goes on with the largest f that n allows.
+Departures: D_i is the change by local training, not one gradient. f may be a share of the cohort. If replies
+are lost and n is too small for f, the round continues with the largest f that n allows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal.core.errors import SpecError
 
 
 def selected(squares: Tensor, attackers: int, count: int) -> list[int]:
-    """The rows that Krum chooses, one after another, from squared distances [n, n]."""
+    """The rows that repeated Krum selects, from squared distances [n, n]."""
     left, chosen = list(range(len(squares))), []
     for _ in range(count):
         scores = krum_scores(squares[left][:, left], attackers)
@@ -36,8 +36,8 @@ def selected(squares: Tensor, attackers: int, count: int) -> list[int]:
 
 
 def middle(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Each column's mean of the `count` values nearest to its median; and in what share of the columns each
-    row was among them."""
+    """Each column's mean of the `count` values nearest to its median, and the share of the columns in which
+    each row was among them."""
     means, kept = [], torch.zeros(len(rows), dtype=torch.float64)
     for piece in torch.split(rows.double(), CHUNK, 1):
         away = (piece - piece.quantile(0.5, dim=0)).abs()
@@ -49,11 +49,11 @@ def middle(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Bulyan(MatrixRule):
-    """Averages the middle of each coordinate over the updates that Krum chooses one after another."""
+    """Selects updates by repeated Krum, and averages the middle values of each coordinate."""
 
     weighs: ClassVar[bool] = False
 
-    f: float = 0.2  # attackers: a number, or a share of the cohort
+    f: float = 0.2  # expected attackers: a number, or a share of the cohort
 
     def __post_init__(self) -> None:
         check_amount("f", self.f, 0.25)

@@ -1,13 +1,12 @@
-"""Centered clipping: every update counts, but no farther than a radius from where the last step went.
+"""Centered clipping: every update counts, but is clipped to a radius around the previous step.
 
 Karimireddy, He, Jaggi: Learning from History for Byzantine Robust Optimization, ICML 2021, section 4.
 
     v <- the last step;   v <- v + mean of (D_i - v) min(1, r / ||D_i - v||), L times      -> `centred`
     w <- w + v
 
-Departures: without a number, r is the median distance from v, because the right number depends on model,
-data and round. The paper's clients send momenta; here they send updates, and the server remembers its
-step.
+Departures: by default r is the median distance from v, because the right number depends on model, data and
+round. The paper's clients send momenta; here they send updates, and the server remembers its step.
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ from shoal.core.types import Weights
 
 
 def centred(products: Tensor, weights: Tensor, radius: float | None, steps: int) -> tuple[Tensor, Tensor]:
-    """The centre after so many steps from the first of 1 + n vectors, and [n] the factors of the last
+    """The centre after `steps` steps from the first of 1 + n vectors, and [n] the factors of the last
     clipping, from inner products [1 + n, 1 + n] alone.
 
-    The centre is a sum of all vectors, and given by what each counts in it, [1 + n]. So a step costs nothing.
+    The centre is a weighted sum of all vectors, given by its coefficients [1 + n], so a step costs next to
+    nothing.
     """
     centre = torch.zeros(len(products), dtype=torch.float64)
     centre[0], shares, factors = 1.0, weights / weights.sum(), torch.ones_like(weights)
@@ -43,9 +43,9 @@ def centred(products: Tensor, weights: Tensor, radius: float | None, steps: int)
 
 @dataclass(frozen=True)
 class CenteredClip(MatrixRule):
-    """Averages updates that are clipped around the last step."""
+    """Averages updates after clipping them to a radius around the previous step."""
 
-    radius: float | None = None  # how far an update may be from the centre; by default the median distance
+    radius: float | None = None  # the largest distance from the centre; by default the median distance
     steps: int = 3
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Divide and conquer: who goes farthest along the direction in which clients differ most is left out.
+"""Divide and conquer: drops the clients farthest out along the direction in which updates differ most.
 
 Shejwalkar, Houmansadr: Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
 Federated Learning, NDSS 2021, Algorithm 2.
@@ -8,7 +8,7 @@ Federated Learning, NDSS 2021, Algorithm 2.
                     s_i = <D_i - mean, v>^2;  leave out the c f clients with the largest s   -> `outlying`
     w <- w + mean of the updates that no try left out
 
-Departures: f may be a share of the cohort. If every client was left out by some try, all count.
+Departures: f may be a share of the cohort. If every client was left out by some try, all clients count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shoal.aggregators.matrix import NO_STEP, Decision, MatrixRule, UpdateMatrix
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
-from shoal.core.threads import side_by_side
+from shoal.core.threads import parallel_map
 from shoal.core.types import Moment
 from shoal.kernels.columns import take
 from shoal.kernels.products import products
@@ -35,8 +35,8 @@ FIRST = Key.from_seed(0).fold("dnc")
 
 
 def outlying(inner: Tensor) -> Tensor:
-    """[tries, n] float64: squared projections of n vectors on their first principal direction, in each of
-    several tries, from their inner products [tries, n, n]."""
+    """[tries, n] float64: in each try, the squared projections of n vectors onto their first principal
+    direction, from their inner products [tries, n, n]."""
     means = inner.mean(1, keepdim=True)
     centred = inner - means - means.mT + means.mean(2, keepdim=True)
     values, vectors = torch.linalg.eigh(centred)
@@ -46,14 +46,14 @@ def outlying(inner: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class DnC(MatrixRule):
-    """Averages updates without those that are outliers along the first principal direction."""
+    """Averages updates after dropping outliers along the first principal direction."""
 
     weighs: ClassVar[bool] = False
 
-    f: float = 0.2  # attackers: a number, or a share of the cohort
-    keep: float = 1.0  # c: how many times f are left out in each try
+    f: float = 0.2  # expected attackers: a number, or a share of the cohort
+    keep: float = 1.0  # c: each try leaves out c f clients
     tries: int = 5
-    width: int = 10000  # coordinates of each try
+    width: int = 10000  # coordinates drawn in each try
 
     def __post_init__(self) -> None:
         check_amount("f", self.f, 0.5)
@@ -85,13 +85,13 @@ class DnC(MatrixRule):
 
 
 def _products(rows: Tensor, width: int, keys: Sequence[Key]) -> Tensor:
-    """[tries, n, n] float64: the inner products of rows, in `width` columns that each key draws."""
+    """[tries, n, n] float64: the inner products of the rows over `width` columns, drawn with each key."""
     numbers = rows.float().cpu().contiguous().numpy()
 
     def drawn(key: Key) -> np.ndarray:
         return np.sort(key.numpy().choice(numbers.shape[1], width, replace=False))
 
-    places = np.stack(side_by_side(drawn, keys))
+    places = np.stack(parallel_map(drawn, keys))
     taken = np.empty((len(numbers), len(keys), width), np.float32)
-    side_by_side(lambda i: take(numbers[i], places, taken[i]), range(len(numbers)))
-    return torch.from_numpy(np.stack(side_by_side(lambda t: products([*taken[:, t]]), range(len(keys)))))
+    parallel_map(lambda i: take(numbers[i], places, taken[i]), range(len(numbers)))
+    return torch.from_numpy(np.stack(parallel_map(lambda t: products([*taken[:, t]]), range(len(keys)))))

@@ -1,13 +1,13 @@
-"""From how alike clients are to how much each counts.
+"""DSVD-FL's aggregation rule: from the similarity of updates to the clients' weights.
 
-The paper's rule (`softmax_weights`): the mean similarity to the others, then a softmax.
+The paper's rule (`softmax_weights`) is a softmax of the mean similarity to the other clients.
 
     l_i = mean_(j != i) (a1 S_v + a2 S_s + a3 S_l)_ij,   g_i ~ exp(l_i / T)
 
-Ours collects evidence against each client over the rounds (`aggregators.trust`): from the alignment of
-singular directions (`aggregators.alignment`, a1), from lengths (a2) and from whole updates (a3), and from
-how an update agrees with the same client's earlier ones. No tensor of an update counts for more than three
-times its usual length: similarities are bounded, and a part that is long enough would outweigh any
+Our rule collects evidence against each client over the rounds (`aggregators.dsvd_trust`): from the alignment
+of singular directions (`aggregators.alignment`, a1), from norms (a2), from whole updates (a3), and from the
+agreement of an update with the same client's earlier ones. Each tensor of an update is clipped to three times
+its usual norm: similarities are bounded, so without clipping a long enough tensor would outweigh any
 distrust.
 """
 
@@ -24,7 +24,17 @@ from torch import Tensor
 
 from shoal.aggregators.aggregator import Outcome
 from shoal.aggregators.alignment import HISTORY, SIGNS, alignment, folded
-from shoal.aggregators.evidence import Evidence
+from shoal.aggregators.dsvd_evidence import Evidence
+from shoal.aggregators.dsvd_similarity import (
+    Apart,
+    Form,
+    Similarities,
+    layer_weights,
+    middle,
+    similarities,
+    wholes,
+)
+from shoal.aggregators.dsvd_trust import Lengths, Views, mostly_new, trusted
 from shoal.aggregators.matrix import (
     NO_STEP,
     Decision,
@@ -36,36 +46,26 @@ from shoal.aggregators.matrix import (
     shortening,
     weighted,
 )
-from shoal.aggregators.similarity import (
-    Apart,
-    Form,
-    Similarities,
-    layer_weights,
-    middle,
-    similarities,
-    wholes,
-)
-from shoal.aggregators.trust import Lengths, Views, mostly_new, trusted
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
-from shoal.core.threads import side_by_side
+from shoal.core.threads import parallel_map
 from shoal.core.types import Moment, Weights
 from shoal.kernels.quantile import quantile
 from shoal.parts.factors import is_matrix
 
-TEMPERATURE = 0.02  # the default; the hotter, the less is made of everything
-LONGEST = 3.0  # median lengths that a tensor of an update counts with at most
-TOO_LONG, TOO_LONG_TENSOR = 4.0, 10.0  # usual lengths: beyond, an update, or a tensor of it, is suspected
-AT_FIRST = 2.0  # usual lengths of an update, instead, while most clients are new and alike in length
-TOO_SHORT = 0.1  # usual lengths: below, an update is suspected; it would only make the step shorter
-NOTHING = 1e-4  # of the median update: a shorter tensor may be rounding, as of a bias before BatchNorm
-NOISE = 0.02  # of the likeness of whole updates: late in training it is near 0, and differs by chance
+TEMPERATURE = 0.02  # the default; a higher temperature makes the rule less strict
+LONGEST = 3.0  # clipping limit of an update's tensor, in median norms
+TOO_LONG, TOO_LONG_TENSOR = 4.0, 10.0  # longer updates, or tensors of them, are suspected; in usual norms
+AT_FIRST = 2.0  # replaces TOO_LONG while most clients are new, when their updates are of similar norm
+TOO_SHORT = 0.1  # shorter updates are suspected, which would only shrink the step; in usual norms
+NOTHING = 1e-4  # of the median update: a shorter tensor may be rounding, as for a bias before BatchNorm
+NOISE = 0.02  # of the likeness of whole updates, which is near 0 late in training and varies by chance
 
 
 def unrelated(whole: Apart) -> Apart:
-    """As far apart as updates of these lengths are that have nothing in common: the farther, the more unlike
-    the lengths."""
+    """The distances between updates of these norms if they were orthogonal; they grow with the difference
+    between the norms."""
     squares = np.square(whole.norms)
     return Apart(squares[:, None] + squares, whole.norms)
 
@@ -86,25 +86,25 @@ def softmax_weights(similar: Similarities, alphas: Sequence[float], temperature:
 
 
 class Pairs(NamedTuple):
-    """How all pairs of a round's updates compare."""
+    """Comparisons of all pairs of a round's updates."""
 
     apart: Mapping[str, Apart]  # by tensor
-    aligned: Sequence[Tensor]  # [clients, clients] for each matrix, if directions count
+    aligned: Sequence[Tensor]  # alignment [clients, clients] of each matrix, if directions count
     matrices: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Similarity(MatrixRule):
-    """Weighs updates by how alike they are: DSVD-FL's rule."""
+    """Weights updates by their similarity to the others: DSVD-FL's aggregation rule."""
 
-    alpha1: float = 0.4  # of directions
-    alpha2: float = 0.1  # of sizes
-    alpha3: float = 0.5  # of whole updates
+    alpha1: float = 0.4  # weight of directions
+    alpha2: float = 0.1  # weight of sizes
+    alpha3: float = 0.5  # weight of whole updates
     temperature: float = TEMPERATURE
     form: Form = "invariant"
     literal: bool = False
     adaptive: bool = True
-    rank: float = 0.5  # that updates are cut to, for comparing them
+    rank: float = 0.5  # share of the full rank to which updates are truncated for the comparison
 
     def __post_init__(self) -> None:
         for name in ("alpha1", "alpha2", "alpha3"):
@@ -118,12 +118,12 @@ class Similarity(MatrixRule):
 
     @property
     def alphas(self) -> tuple[float, float, float]:
-        """Of directions, sizes and whole updates."""
+        """The weights of directions, sizes and whole updates."""
         return (self.alpha1, self.alpha2, self.alpha3)
 
     @property
     def strictness(self) -> float:
-        """In [0, 1]: 1 at the default temperature, 0 where it is infinite or nothing is looked at."""
+        """In [0, 1]: 1 at the default temperature, 0 if it is infinite or all alphas are 0."""
         return min(1.0, TEMPERATURE / self.temperature) if any(self.alphas) else 0.0
 
     @property
@@ -150,7 +150,7 @@ class Similarity(MatrixRule):
     def judged(
         self, state: Evidence, updates: UpdateMatrix, ranks: Sequence[float], samples: Tensor, key: Key
     ) -> Decision:
-        """The step. Each client has a rank and a number of samples; the key is for the signs of sketches."""
+        """The decision, given each client's rank and sample count; the key draws the signs of sketches."""
         parts = updates.parts()
         buffers = [name for name in parts if name in updates.model.buffers]
         if not self.collects:
@@ -171,7 +171,7 @@ class Similarity(MatrixRule):
     def softmax(
         self, parts: Mapping[str, Tensor], ranks: Sequence[float], buffers: Collection[str] = ()
     ) -> Tensor:
-        """The paper's weights for updates [clients, *shape], by tensor."""
+        """The paper's weights for updates [clients, *shape], given by tensor."""
         parameters = {name: value for name, value in parts.items() if name not in buffers}
         similar = similarities(
             parameters if self.literal else parts,
@@ -192,7 +192,7 @@ class Similarity(MatrixRule):
         buffers: Collection[str] = (),
         samples: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Weights and evidence for updates [clients, *shape], by tensor, all compared at one rank."""
+        """Weights and evidence for updates [clients, *shape], given by tensor and compared at one rank."""
         compared, _ = self._compared(parts, rank, key, buffers, lambda: None)
         return self._weighed(compared, past, own, buffers, samples)
 
@@ -204,14 +204,14 @@ class Similarity(MatrixRule):
         buffers: Collection[str],
         beside: Callable[[], Any],
     ) -> tuple[Pairs, Any]:
-        """What has to do with all numbers of the updates, on all cores; and what `beside` returns, which runs
-        beside it."""
+        """The comparisons that read all numbers of the updates, on all cores, and the result of `beside`,
+        which runs in parallel."""
         matrices = [name for name in parts if is_matrix(parts[name][0]) and name not in buffers]
         looked_at = matrices if self.alpha1 else []
         work: list[Callable[[], Any]] = []
         work += [partial(alignment, parts[name], key.fold(name), rank) for name in looked_at]
         work += [partial(Apart.of, value.reshape(len(value), -1)) for value in parts.values()]
-        *done, more = side_by_side(lambda each: each(), [*work, beside])
+        *done, more = parallel_map(lambda each: each(), [*work, beside])
         apart = dict(zip(parts, done[len(looked_at) :], strict=True))
         return Pairs(apart, done[: len(looked_at)], matrices), more
 
@@ -247,7 +247,7 @@ class Similarity(MatrixRule):
     def _bounded_step(
         self, updates: UpdateMatrix, apart: Mapping[str, Apart], shares: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The sum of updates, no tensor of which is far longer than usual, and the clients' shares of it."""
+        """The weighted sum of the updates, with long tensors clipped, and the clients' shares of it."""
         limit = LONGEST / self.strictness if self.strictness else torch.inf
         step, work = updates.no_step(), []
         for name, (first, last) in updates.ranges().items():
@@ -259,6 +259,6 @@ class Similarity(MatrixRule):
             work += [
                 partial(add_part, step, updates.rows, coefficients, *piece) for piece in pieces(first, last)
             ]
-        parts = side_by_side(lambda each: each(), work)
+        parts = parallel_map(lambda each: each(), work)
         pulled, length = torch.stack([pulls for pulls, _ in parts]).sum(0), sum(square for _, square in parts)
         return step, pulled / length if length else pulled

@@ -1,4 +1,4 @@
-"""FedCPA: an update is normal if it treats the same parameters as important as the others do.
+"""FedCPA: an update is normal if the same parameters are important in it as in the others.
 
 Han, Park, Wu, Kim, Zhu, Xie, Cha: Towards Attack-tolerant Federated Learning via Critical Parameter
 Analysis, ICCV 2023, section 3.
@@ -11,9 +11,9 @@ Analysis, ICCV 2023, section 3.
     a_i = s_i stretched to [0.01, 0.99], logit + 0.5, cut to [0, 1]             -> `normality`
     w <- w + mean of a_i (w_i - w) over those with a_i > 0        -> `CriticalParameters`
 
-Departures: where the text leaves a choice this follows the authors' code: Pearson's correlation, and a mean
-that is not divided by the sum of a_i. In the first round the mean of the updates stands for w - w_before.
-With fewer than two places in common the correlation counts 0.5.
+Departures: where the text leaves a choice, this follows the authors' code: Pearson's correlation, and a mean
+that is not divided by the sum of a_i. In the first round the mean of the updates takes the place of
+w - w_before. With fewer than two common places the correlation counts as 0.5.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ from torch import Tensor
 
 from shoal.aggregators.matrix import Decision, MatrixRule, UpdateMatrix, floating, weighted
 from shoal.core.errors import SpecError
-from shoal.core.threads import side_by_side
+from shoal.core.threads import parallel_map
 from shoal.core.types import Weights
-from shoal.kernels.critical import comparison, extremes, importance
+from shoal.kernels.extremes import comparison, extremes, importance
 from shoal.parts.factors import is_matrix
 
-PARTS = 4  # of the pairs of models, which threads compare
+PARTS = 4  # parts into which the pairs of models are divided for the threads
 
 
 class Critical(NamedTuple):
-    """The places of a model's most or least important parameters, ascending, and how important they are."""
+    """The places of a model's most or least important parameters, ascending, and their importance."""
 
     places: np.ndarray  # [k] int64
     values: np.ndarray  # [k] float64
 
 
 def critical(importance: np.ndarray, share: float) -> tuple[Critical, Critical]:
-    """The most and the least important ones; of equal ones the first."""
+    """The most and the least important places; ties go to the first."""
     values = importance.astype(np.float32, copy=False)
     most, least = extremes(values, max(1, int(share * len(values))))
     return Critical(most, values[most].astype(np.float64)), Critical(least, values[least].astype(np.float64))
 
 
 def likeness(models: Sequence[Sequence[Critical]], pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """[pairs] in [0, 2]: how far two models agree on what is important and what is not, and on how much."""
+    """[pairs] in [0, 2]: how far two models agree on their critical parameters and on their importance."""
     places = np.array([[one.places for one in model] for model in models])  # [models, 2, k]
     values = np.array([[one.values for one in model] for model in models])
     kinds, length = places.shape[1:]
     chosen = kinds * np.array(pairs, np.int64).reshape(-1, 1, 2) + np.arange(kinds)[:, None]
     compared = comparison(places.reshape(-1, length), values.reshape(-1, length))
-    found = np.concatenate(side_by_side(compared, np.array_split(chosen.reshape(-1, 2), PARTS)))
+    found = np.concatenate(parallel_map(compared, np.array_split(chosen.reshape(-1, 2), PARTS)))
     common, correlation = found.T.reshape(2, -1, kinds)
     agreed: np.ndarray = (common / (2 * length - common) + (correlation + 1) / 2).mean(1)
     return agreed
 
 
 def normality(scores: Tensor) -> Tensor:
-    """[n] in [0, 1], from scores of which the highest is normal: steep in the middle, cut at both ends."""
+    """[n] in [0, 1], 1 for the highest score: steep in the middle, clipped at both ends."""
     low, high = scores.min(), scores.max()
     if not bool(high > low):
         return torch.ones_like(scores)
@@ -74,18 +74,18 @@ def normality(scores: Tensor) -> Tensor:
 
 
 class CriticalState(NamedTuple):
-    """What is remembered."""
+    """The state of the rule."""
 
     before: Weights | None  # the model one round ago
 
 
 @dataclass(frozen=True)
 class CriticalParameters(MatrixRule):
-    """Weighs updates by how similar their most and least important parameters are to others'."""
+    """Weights updates by how well their most and least important parameters match those of others."""
 
     weighs: ClassVar[bool] = False
 
-    share: float = 0.01  # of the parameters: as many are most important, and as many least
+    share: float = 0.01  # share of the parameters that are most important, and of those that are least
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 0.5:
@@ -108,7 +108,7 @@ class CriticalParameters(MatrixRule):
         def chosen(row: Tensor | None) -> tuple[Critical, Critical]:
             return critical(whole if row is None else _importance(row, now, ranges), self.share)
 
-        models, n = side_by_side(chosen, [*rows, None]), len(rows)
+        models, n = parallel_map(chosen, [*rows, None]), len(rows)
         pairs, alike = list(combinations(range(n + 1), 2)), np.eye(n + 1)
         for (i, j), found in zip(pairs, likeness(models, pairs), strict=True):
             alike[i, j] = alike[j, i] = found
@@ -118,12 +118,12 @@ class CriticalParameters(MatrixRule):
 
 
 def _vector(model: Weights) -> Tensor:
-    """[numbers]: what the rows of a matrix of updates are changes of."""
+    """[numbers]: the model as a vector, in the order of the rows of an `UpdateMatrix`."""
     return torch.cat([value.flatten() for value in floating(model).values()]).cpu()
 
 
 def _matrices(model: Weights) -> np.ndarray:
-    """[matrices, 2] int64: where the parameters that lie in matrices begin and end in this vector."""
+    """[matrices, 2] int64: where each matrix of the model begins and ends in this vector."""
     ends = np.cumsum([value.numel() for value in model.params.values()])
     ranges = [(end - value.numel(), end) for value, end in zip(model.params.values(), ends, strict=True)]
     chosen = [each for each, value in zip(ranges, model.params.values(), strict=True) if is_matrix(value)]
@@ -131,7 +131,7 @@ def _matrices(model: Weights) -> np.ndarray:
 
 
 def _importance(row: Tensor, now: Tensor, ranges: np.ndarray) -> np.ndarray:
-    """|D (w + D)| of the numbers in these ranges."""
+    """|D (w + D)| for the numbers in these ranges."""
     found = np.empty((ranges[:, 1] - ranges[:, 0]).sum(), np.float32)
     importance(row.float().numpy(), now.float().numpy(), ranges, found)
     return found

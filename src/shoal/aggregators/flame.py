@@ -1,4 +1,4 @@
-"""FLAME: a cluster of the majority, clipped to its median length, with a little noise against backdoors.
+"""FLAME: averages the majority cluster, clipped to the median norm, with a little noise against backdoors.
 
 Nguyen and others: FLAME: Taming Backdoors in Federated Learning, USENIX Security 2022, Algorithm 1.
 
@@ -6,10 +6,10 @@ Nguyen and others: FLAME: Taming Backdoors in Federated Learning, USENIX Securit
     S = the median of ||D_i||;   step = mean of D_i min(1, S / ||D_i||) over those kept
     w <- w + step + N(0, (noise S / sqrt(numbers))^2)                                       -> `Flame`
 
-Departures: the paper clusters models and clips updates; here both are updates, which are what differs.
-The paper's sigma is lambda S for each number, with lambda = 0.001 for images; here `noise` is the length
-of all noise over S, which does not depend on the size of the model. Where there is no majority, all
-count.
+Departures: the paper clusters models and clips updates; here both are done with updates, in which clients
+differ. The paper's sigma is lambda S for each number, with lambda = 0.001 for images; here `noise` is the
+norm of the whole noise vector divided by S, which does not depend on the size of the model. If there is no
+majority cluster, all clients count.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from shoal.aggregators.matrix import (
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
 from shoal.core.task import Task
-from shoal.core.threads import both
+from shoal.core.threads import parallel_pair
 from shoal.core.types import Moment
 
 
 def majority(products: Tensor) -> Tensor:
     """[n] bool: the members of the cluster of more than half, from inner products; all, if there is none.
 
-    HDBSCAN whose clusters have more than half of the points, and whose density is that of a point's nearest
-    neighbour, has one cluster: that which is the first to have so many when the nearest are joined first.
+    If HDBSCAN's clusters must hold more than half of the points, and the density is that of a point's nearest
+    neighbour, there is one cluster: the first to reach that size when the nearest points are joined first.
     """
     n = len(products)
     if n < 3:
@@ -64,10 +64,10 @@ def majority(products: Tensor) -> Tensor:
 
 
 def nearest_first(apart: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """All points, each the nearest to any before it (Prim), and [n - 1] how near it was.
+    """All points, each the nearest to any before it (Prim), and [n - 1] its distance to them.
 
-    Points that are joined to one cluster, when those no farther apart than a limit are joined, stand side by
-    side in this order, with no wider gap between them.
+    If all points within a given distance are joined, the points of a cluster are neighbours in this order,
+    with no gap wider than that distance between them.
     """
     order, gaps, near = [0], [], apart[0].copy()
     left = np.ones(len(apart), dtype=bool)
@@ -82,9 +82,9 @@ def nearest_first(apart: np.ndarray) -> tuple[list[int], np.ndarray]:
 
 @dataclass(frozen=True)
 class Flame(MatrixRule):
-    """Averages the clipped updates of the majority's cluster, and adds noise."""
+    """Averages the clipped updates of the majority cluster, and adds noise."""
 
-    noise: float = 0.05  # its length, in median lengths of updates
+    noise: float = 0.05  # norm of the noise, in median norms of the updates
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise < torch.inf:
@@ -101,12 +101,12 @@ class Flame(MatrixRule):
             return Outcome(state, NO_STEP)
         numbers = came.rows.shape[1]
         noise = partial(_normal, numbers, moment.key.fold("noise"))
-        (decision, usual), drawn = both(partial(self._decided, state, came), noise)
+        (decision, usual), drawn = parallel_pair(partial(self._decided, state, came), noise)
         decision.step.add_(drawn.to(decision.step.device), alpha=self.noise * usual / numbers**0.5)
         return decision.outcome(came)
 
     def _decided(self, state: Any, updates: UpdateMatrix) -> tuple[Decision, float]:
-        """And the median length."""
+        """The decision without noise, and the median norm."""
         products = gram(updates.rows)
         norms = products.diagonal().sqrt()
         usual = median(norms)
@@ -116,5 +116,5 @@ class Flame(MatrixRule):
 
 
 def _normal(size: int, key: Key) -> Tensor:
-    """[size] float32: standard normal numbers, which are drawn in a sixth of the time of float64."""
+    """[size] float32: standard normal numbers; in float64, drawing them takes six times as long."""
     return torch.randn(size, generator=key.torch())

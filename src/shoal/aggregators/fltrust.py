@@ -1,4 +1,4 @@
-"""FLTrust: the server trains on a few clean samples of its own, and trusts those who go the same way.
+"""FLTrust: the server trains on a few clean samples, and trusts clients whose updates point the same way.
 
 Cao, Fang, Liu, Gong: FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping, NDSS 2021,
 Algorithm 2.
@@ -7,8 +7,8 @@ Algorithm 2.
                TS_i = max(0, cos(g_i, g_0))                                     -> `trusted`
                w <- w + sum_i TS_i (||g_0|| / ||g_i||) g_i / sum_i TS_i         -> `levelled`
 
-An update counts for its direction alone: all are as long as the server's own. If nobody is trusted the
-model stays as it is.
+Only the direction of an update counts: all are scaled to the norm of the server's own update. If no client is
+trusted, the model stays as it is.
 
 The root samples are drawn from the training set and taken from no client, as in the paper's experiments. No
 other method has clean samples at the server, so a comparison must say that this one does.
@@ -37,11 +37,11 @@ from shoal.solver.sgd import Sgd
 
 @dataclass(frozen=True)
 class FLTrust(Aggregator):
-    """Weighs updates by their cosine similarity to an update that the server trains on clean samples."""
+    """Weights updates by their cosine similarity to an update that the server trains on clean samples."""
 
     weighs: ClassVar[bool] = False
 
-    root: int = 100  # samples of the server's own
+    root: int = 100  # clean samples at the server
     local: Sgd = field(default_factory=Sgd)  # how the server trains on them
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class FLTrust(Aggregator):
         """See `Aggregator`."""
         if task.root is None:
             raise SpecError("fltrust needs clean samples at the server, and this one has none; use dsvd")
-        task.root(self.root)  # refuses more than there are
+        task.root(self.root)  # raises if there are not that many
 
     def begin(self, state: Any, model: Weights, cohort: Cohort) -> UpdateMatrix:
         """See `Aggregator`."""
@@ -90,7 +90,7 @@ class FLTrust(Aggregator):
         return made._replace(weights=trust).outcome(came)
 
     def _own_update(self, task: Task, model: Weights, moment: Moment) -> Weights:
-        """What the server's own training changes."""
+        """The update of the server's own training."""
         assert task.root is not None
         root, context = task.root(self.root), Context(moment.round, moment.leg, {}, moment.key)
         counts = torch.tensor([root.count]).numpy()
@@ -100,7 +100,7 @@ class FLTrust(Aggregator):
 
 
 def trusted(products: Tensor) -> Tensor:
-    """[n] float64: TS_i / sum TS, or all 0; from inner products [1 + n, 1 + n], the server's update first."""
+    """[n] float64: TS_i / sum TS, or all 0; from inner products [1 + n, 1 + n] with the server's first."""
     lengths = _lengths(products)
     trust = (products[0] / (lengths[0] * lengths))[1:].clamp(min=0)
     total = float(trust.sum())
@@ -108,7 +108,7 @@ def trusted(products: Tensor) -> Tensor:
 
 
 def levelled(products: Tensor) -> Tensor:
-    """[n] float64: the factors that make all updates as long as the server's."""
+    """[n] float64: the factors that scale all updates to the norm of the server's."""
     return products[0, 0].sqrt() / _lengths(products)[1:]
 
 

@@ -1,4 +1,4 @@
-"""FoolsGold: clients whose updates have long gone the same way are taken for one.
+"""FoolsGold: clients whose updates keep pointing the same way are treated as one client.
 
 Fung, Yoon, Beschastnikh: The Limitations of Federated Learning in Sybil Settings, RAID 2020, Algorithm 1.
 
@@ -7,9 +7,9 @@ Fung, Yoon, Beschastnikh: The Limitations of Federated Learning in Sybil Setting
     a_i = 1 - max_j c_ij;   a_i <- a_i / max a;   a_i <- logit(a_i) + 0.5, cut to [0, 1] -> `learning_rates`
     w <- w + sum_i a_i D_i / sum_i a_i
 
-Departures: H is kept as a sketch of 4,096 numbers, whose cosines are those of the sums up to some
-hundredths. The paper does not divide by sum a; without it a cohort of alike clients takes no step. Where
-all a are 0, all count.
+Departures: H is kept as a sketch of 4,096 numbers, whose cosines differ from those of the sums by a few
+hundredths. The paper does not divide by sum a; without this division a cohort of similar clients takes no
+step. If all a are 0, all clients count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal.core.types import Weights
 
 
 def learning_rates(cosines: Tensor) -> Tensor:
-    """[n] float64 in [0, 1]: how much each client counts, from cosines [n, n] between histories."""
+    """[n] float64 in [0, 1]: the weight of each client, from cosines [n, n] between histories."""
     apart = cosines.clone().fill_diagonal_(-torch.inf)
     most = apart.max(1).values
     pardon = (most[None, :] > most[:, None]) & (most[None, :] > 0)
@@ -39,14 +39,14 @@ def learning_rates(cosines: Tensor) -> Tensor:
 
 
 class Histories(NamedTuple):
-    """What is remembered."""
+    """The state of the rule."""
 
     sums: Mapping[int, Tensor]  # by client: a sketch of the sum of its updates
 
 
 @dataclass(frozen=True)
 class FoolsGold(MatrixRule):
-    """Averages updates, less of those clients whose updates have always gone the same way."""
+    """Averages updates, with less weight for clients whose updates keep pointing the same way."""
 
     def init(self, model: Weights) -> Histories:
         """See `Aggregator`."""

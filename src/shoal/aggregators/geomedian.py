@@ -1,4 +1,4 @@
-"""The geometric median: the point whose distances to all updates have the smallest sum.
+"""The geometric median: the point with the smallest sum of distances to all updates.
 
 Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning, IEEE Transactions on Signal
 Processing 70, 2022 (RFA), Algorithm 2.
@@ -7,11 +7,11 @@ Processing 70, 2022 (RFA), Algorithm 2.
     b_i = a_i / max(nu, ||z - D_i||),   z <- sum_i b_i D_i / sum_i b_i          -> `weiszfeld`
     w <- w + z
 
-Departures: the paper stops after a few steps, because each is a round of secure aggregation; this server
-has all updates, computes with their distances alone, and goes on until nothing changes, `iterations` at
-most. An update longer than a million times the median is shortened to that: the median hardly depends on
-how far away a point is, and digits would be lost. a_i is 1 unless `weights = "samples"`, the paper's
-choice: a number of samples is only a claim.
+Departures: the paper stops after a few steps, because each is a round of secure aggregation; this server has
+all updates, computes with their distances alone, and continues until convergence, for at most `iterations`
+steps. An update longer than a million times the median norm is shortened to that: the geometric median hardly
+depends on how far away a point is, and numerical precision would be lost. a_i is 1 unless
+`weights = "samples"`, the paper's choice, because sample counts are only claims.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from shoal.aggregators.matrix import (
 )
 from shoal.core.errors import SpecError
 
-CONVERGED = 1e-9  # what coefficients still move by, in all
-FAR = 1e6  # median lengths: beyond, only the direction of an update is looked at
+CONVERGED = 1e-9  # total change of the coefficients at which the iteration stops
+FAR = 1e6  # in median norms: beyond, only the direction of an update counts
 
 
 def weiszfeld(squares: Tensor, weights: Tensor, iterations: int, smoothing: float) -> Tensor:
     """[n] float64: the geometric median's coefficients, from squared distances between the points alone.
 
     The distance of a point to the current centre `z = sum_j b_j w_j` is
-    `||z - w_i||^2 = sum_j b_j d_ij^2 - sum_jk b_j b_k d_jk^2 / 2`, so that an iteration costs nothing.
+    `||z - w_i||^2 = sum_j b_j d_ij^2 - sum_jk b_j b_k d_jk^2 / 2`, so an iteration costs next to nothing.
     """
-    apart, counts = squares.numpy(), weights.numpy()  # whose operations take a fifth of the time
+    apart, counts = squares.numpy(), weights.numpy()  # NumPy takes a fifth of the time of torch here
     shares = counts / counts.sum()
     for _ in range(iterations):
         spread = apart @ shares
@@ -59,10 +59,10 @@ def weiszfeld(squares: Tensor, weights: Tensor, iterations: int, smoothing: floa
 
 @dataclass(frozen=True)
 class GeometricMedian(MatrixRule):
-    """Moves to the geometric median: the point whose distances to all updates have the smallest sum."""
+    """Takes the geometric median: the point with the smallest sum of distances to all updates."""
 
     iterations: int = 100
-    smoothing: float = 1e-5  # distances below count as this
+    smoothing: float = 1e-5  # smaller distances count as this
 
     def __post_init__(self) -> None:
         if self.iterations < 1:
@@ -74,7 +74,7 @@ class GeometricMedian(MatrixRule):
         """See `MatrixRule`."""
         products = gram(updates.rows)
         norms = products.diagonal().sqrt()
-        # how far away a point is makes no difference to the median, but takes digits from all others
+        # a very distant point does not change the median, but costs all others numerical precision
         factors = shortening(norms, FAR * median(norms))
         squares = squared_distances(products * factors[:, None] * factors[None, :])
         shares = factors * weiszfeld(squares, updates.weights, self.iterations, self.smoothing)

@@ -1,4 +1,4 @@
-"""Krum and Multi-Krum: follow the updates that lie among the most others.
+"""Krum and Multi-Krum: use the updates that are closest to their nearest neighbours.
 
 Blanchard, El Mhamdi, Guerraoui, Stainer: Machine Learning with Adversaries: Byzantine Tolerant Gradient
 Descent, NeurIPS 2017, section 4.
@@ -7,11 +7,11 @@ Descent, NeurIPS 2017, section 4.
     Krum:        w <- w + D_k,                         s_k smallest             -> `Krum`
     Multi-Krum:  w <- w + mean of the m updates with the smallest s             -> `MultiKrum`
 
-f is the number of attackers that are expected; n > 2 f + 2.
+f is the expected number of attackers; n > 2 f + 2.
 
-Departures: D_i is the change by local training, not one gradient. f may be a share of the cohort. m is n
-- f unless it is given. Where replies are lost in a round and n is too small for f, the round goes on with
-the largest f that n allows.
+Departures: D_i is the change by local training, not one gradient. f may be a share of the cohort. m is n - f
+unless it is given. If replies are lost in a round and n is too small for f, the round continues with the
+largest f that n allows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def krum_chosen(squares: Tensor, attackers: int, count: int) -> Tensor:
 
 
 def check_krum(name: str, f: float, clients: int) -> None:
-    """Krum needs more than 2 f + 2 clients, or no attackers."""
+    """Raise `SpecError` unless there are more than 2 f + 2 clients, or no attackers."""
     attackers = count_of(f, clients)
     if attackers and clients <= 2 * attackers + 2:
         raise SpecError(
@@ -53,7 +53,7 @@ def check_krum(name: str, f: float, clients: int) -> None:
 
 
 def bearable(attackers: int, n: int) -> int:
-    """How many attackers Krum can expect among n replies: fewer where replies were lost."""
+    """The number of attackers that Krum can expect among n replies: fewer if replies were lost."""
     return max(0, min(attackers, (n - 3) // 2))
 
 
@@ -82,7 +82,7 @@ class Krum(MatrixRule):
 
 @dataclass(frozen=True)
 class MultiKrum(MatrixRule):
-    """Averages the updates with the best Krum scores, leaving out as many as there may be attackers."""
+    """Averages the updates with the best Krum scores; drops as many as there are expected attackers."""
 
     weighs: ClassVar[bool] = False
 

@@ -1,7 +1,7 @@
 """Aggregators that must see all updates of a round at once.
 
-The updates lie side by side as rows of one matrix, in the order of the cohort, so that neither the order of
-replies nor the engine decides between clients that are equally good.
+The updates are the rows of one matrix, in the order of the cohort, so that neither the order of replies nor
+the engine breaks ties between clients.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from shoal.aggregators.aggregator import Aggregator, Outcome, by_client, offset
 from shoal.aggregators.mean import add_weighted, counted, reached
 from shoal.core.flat import Flat, vectors
 from shoal.core.task import Task
-from shoal.core.threads import side_by_side
+from shoal.core.threads import parallel_map
 from shoal.core.types import Cohort, Metrics, Moment, PerClient, Weights
 from shoal.kernels.fold import sum_of_squares, weighted_sum_along
 from shoal.kernels.products import products_between
 
-MOST = 10.0  # median weights that a client may have
-CHUNK = 2**16  # columns of the matrix that are computed with at once
-PIECE = 2**15  # columns that a thread takes: for fewer, it is not worth to wake one
+MOST = 10.0  # the largest weight of a client, in median weights
+CHUNK = 2**16  # columns of the matrix that are processed at once
+PIECE = 2**15  # columns per thread: for fewer, waking one does not pay
 
 Result = TypeVar("Result")
 
 
 class UpdateMatrix(NamedTuple):
-    """The updates of a round as rows: parameters, then floating buffers, each flat, side by side."""
+    """The updates of a round as rows: the flattened parameters, then the flattened floating buffers."""
 
-    model: Weights  # that the server holds
+    model: Weights  # the server's
     ids: tuple[int, ...]  # in the order of the cohort
-    rows: Tensor  # [clients, numbers] float32: how far each client's result lies from the model
-    weights: Tensor  # [clients] float64: of the replies; NaN where none came
-    counters: Mapping[str, Tensor]  # integer buffers: the largest so far
+    rows: Tensor  # [clients, numbers] float32: each client's result minus the model
+    weights: Tensor  # [clients] float64: of the replies; NaN for clients without a reply
+    counters: Mapping[str, Tensor]  # integer buffers: the largest values so far
     draws: Mapping[int, int]  # see `Cohort`
 
     @classmethod
     def empty(cls, model: Weights, cohort: Cohort) -> UpdateMatrix:
-        """Room for the whole cohort."""
+        """An empty matrix with room for the whole cohort."""
         floats = floating(model)
         first = next(iter(floats.values()))
         width = sum(value.numel() for value in floats.values())
@@ -52,14 +52,14 @@ class UpdateMatrix(NamedTuple):
         return cls(model, cohort.ids, rows, weights, {}, cohort.draws)
 
     def add(self, client: int, sent: Weights, update: Weights, weight: float) -> UpdateMatrix:
-        """With one more update. Its row is written in place: the matrix belongs to the fold alone."""
+        """The matrix with one more update. The row is written in place: only the fold holds the matrix."""
         place = self.ids.index(client)
         self.rows[place] = self.row(sent, update)
         self.weights[place] = weight * self.draws.get(client, 1)
         return self._replace(counters=reached(self.counters, sent, update))
 
     def row(self, sent: Weights, update: Weights) -> Tensor:
-        """[numbers]: an update as the rows are."""
+        """[numbers]: an update in the form of a row."""
         whole = vectors(self.model.params, sent.params, update.params)
         if whole is not None and not self.model.buffers:
             return offset(*whole)
@@ -73,9 +73,10 @@ class UpdateMatrix(NamedTuple):
     def add_rows(
         self, clients: tuple[int, ...], sent: Weights | PerClient, update: Weights, weights: Tensor
     ) -> UpdateMatrix | None:
-        """With the stacked updates of several clients, in one pass; None where each has to be looked at.
+        """The matrix with the stacked updates of several clients; None if they must be added one by one.
 
-        Those of the whole cohort are the matrix as they are: a copy would take as long as their sum.
+        The stacked updates of the whole cohort become the matrix without a copy, which would take as long as
+        their sum.
         """
         whole = vectors(self.model.params, update.params)
         if whole is None or sent is not self.model or self.model.buffers:
@@ -95,7 +96,7 @@ class UpdateMatrix(NamedTuple):
         return bool(self.weights.isnan().all())
 
     def arrived(self) -> UpdateMatrix:
-        """Without the rows of those who did not reply; a weight is only a claim, and bounded."""
+        """The rows of the clients that replied, with bounded weights, because these are only claims."""
         came = ~self.weights.isnan()
         if bool(came.all()):
             return self._replace(weights=bounded(self.weights))
@@ -109,7 +110,7 @@ class UpdateMatrix(NamedTuple):
         return dict(zip(floats, pairwise(ends), strict=True))
 
     def parts(self) -> dict[str, Tensor]:
-        """[clients, *shape]: the updates of each floating tensor, as views."""
+        """The updates [clients, *shape] of each floating tensor, as views."""
         floats = floating(self.model)
         return {
             name: self.rows[:, first:last].reshape(-1, *floats[name].shape)
@@ -121,7 +122,7 @@ class UpdateMatrix(NamedTuple):
         return torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
 
     def step(self, flat: Tensor) -> Weights:
-        """A step [numbers], by tensor."""
+        """A step [numbers], split into tensors."""
         floats, held = floating(self.model), self.model.params
         pieces = torch.split(flat, [value.numel() for value in floats.values()])
         steps = {
@@ -134,12 +135,12 @@ class UpdateMatrix(NamedTuple):
 
 
 def bounded(claims: Tensor) -> Tensor:
-    """[n]: weights that clients claim, none more than `MOST` times the median."""
+    """[n]: the weights that clients claim, limited to `MOST` times their median."""
     return claims.clamp(max=MOST * median(claims)) if len(claims) else claims
 
 
 def floating(weights: Weights) -> dict[str, Tensor]:
-    """The parameters, and those of the buffers that are no counters."""
+    """The parameters, and the buffers that are not counters."""
     buffers = {name: value for name, value in weights.buffers.items() if value.is_floating_point()}
     return {**weights.params, **buffers}
 
@@ -148,16 +149,16 @@ NO_STEP = Weights({}, {})
 
 
 class Decision(NamedTuple):
-    """What a rule makes of the updates of a round."""
+    """A rule's decision on the updates of a round."""
 
     state: Any
     step: Tensor  # [numbers] float64
-    weights: Tensor  # [clients] float64: how much each update counts in the step
+    weights: Tensor  # [clients] float64: the weight of each update in the step
     pulls: Tensor | None = None  # [clients] float64: each client's share of the step, see `add_part`
     metrics: Metrics = MappingProxyType({})
 
     def outcome(self, updates: UpdateMatrix) -> Outcome:
-        """As an aggregator gives it."""
+        """The decision as an aggregator's `Outcome`."""
         metrics = dict(self.metrics)
         if self.pulls is not None:
             metrics["step_shares"] = by_client(updates.ids, self.pulls)
@@ -167,9 +168,9 @@ class Decision(NamedTuple):
 def add_part(
     total: Tensor, rows: Tensor, coefficients: Tensor, first: int, last: int
 ) -> tuple[Tensor, float]:
-    """Add to a step [numbers] the sum of rows [clients, numbers], each times its coefficient, from `first` to
-    `last`. Returns, of that part, the inner products of each client's summand with the sum, and of the sum
-    with itself: the first over the second are the clients' shares, and sum to 1."""
+    """Add to a step [numbers], in the columns `first` to `last`, the rows [clients, numbers], each times its
+    coefficient. Returns, for these columns, the inner products of each client's summand with the sum, and of
+    the sum with itself. Their ratios are the clients' shares of the step, which sum to 1."""
     if rows.device.type == "cpu" and rows.dtype == torch.float32:
         numbers = rows.contiguous().numpy()
         found = weighted_sum_along(total.numpy(), numbers, coefficients.numpy(), first, last)
@@ -181,11 +182,11 @@ def add_part(
 
 
 class MatrixRule(Aggregator):
-    """A rule on all updates of a round. It treats floating buffers as it treats parameters."""
+    """A rule that sees all updates of a round. It treats floating buffers like parameters."""
 
     @abstractmethod
     def decide(self, state: Any, updates: UpdateMatrix) -> Decision:
-        """The new state and the step, from the updates that came: at least one."""
+        """The new state and the step, from the updates that arrived, of which there is at least one."""
 
     def begin(self, state: Any, model: Weights, cohort: Cohort) -> UpdateMatrix:
         """See `Aggregator`."""
@@ -223,9 +224,9 @@ class MatrixRule(Aggregator):
 def weighted(
     state: Any, updates: UpdateMatrix, coefficients: Tensor, products: Tensor | None = None
 ) -> Decision:
-    """The decision for the sum of the updates, each times its coefficient.
+    """The decision whose step is the sum of the updates, each times its coefficient.
 
-    Their inner products, where a rule knows them, save a pass over the updates for the clients' shares.
+    If the rule passes their inner products, the clients' shares need no extra pass over the updates.
     """
     step, rows = updates.no_step(), updates.rows
     if products is None:
@@ -240,17 +241,17 @@ def weighted(
 
 def in_pieces(work: Callable[[int, int], Result], width: int) -> list[Result]:
     """`work(first, last)` for pieces of `width` columns, in threads. The pieces depend on the width alone, so
-    that sums over what they give, in order, have the same bits for any number of threads."""
-    return side_by_side(lambda piece: work(*piece), pieces(0, width))
+    sums over their results, in order, are the same bit for bit with any number of threads."""
+    return parallel_map(lambda piece: work(*piece), pieces(0, width))
 
 
 def pieces(first: int, last: int) -> list[tuple[int, int]]:
-    """At least one piece of columns, from the first to the last (exclusive)."""
+    """The columns from `first` to `last` (exclusive) in pieces, at least one."""
     return [(at, min(at + PIECE, last)) for at in range(first, max(last, first + 1), PIECE)]
 
 
 def gram(rows: Tensor | Sequence[Tensor]) -> Tensor:
-    """[n, n] float64: the inner products of rows [n, numbers], or of n vectors that lie apart."""
+    """[n, n] float64: the inner products of rows [n, numbers], or of n separate vectors."""
     first = rows[0]
     if first.device.type == "cpu" and first.dtype == torch.float32:
         numbers = [row.contiguous().numpy() for row in rows]
@@ -264,7 +265,7 @@ def gram(rows: Tensor | Sequence[Tensor]) -> Tensor:
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """[n] float64: the lengths of rows [n, numbers]."""
+    """[n] float64: the norms of rows [n, numbers]."""
     if rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.stride(1) == 1:
         return torch.tensor([sum_of_squares(row) for row in rows.numpy()], dtype=torch.float64).sqrt()
     norms: Tensor = rows.double().norm(dim=1).cpu()
@@ -272,19 +273,19 @@ def row_norms(rows: Tensor) -> Tensor:
 
 
 def median(values: Tensor) -> float:
-    """The middle one of [n] values, or the mean of the middle two; NaN if one is. Faster than `quantile`."""
+    """The median of [n] values; NaN if any value is NaN. Faster than `quantile`."""
     ordered = values.sort().values.tolist()
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return float("nan") if ordered[-1] != ordered[-1] else (low + high) / 2
 
 
 def shortening(norms: Tensor, limit: float) -> Tensor:
-    """[n] in [0, 1]: factors that make no row longer than `limit`."""
+    """[n] in [0, 1]: the factors that clip the norms of rows to `limit`."""
     return torch.where(norms > limit, limit / norms, 1.0)
 
 
 def squared_distances(products: Tensor) -> Tensor:
-    """[n, n] float64: between the rows whose inner products these are."""
+    """[n, n] float64: the squared distances between the rows that have these inner products."""
     norms = products.diagonal()
     squares = (norms[:, None] + norms[None, :] - 2 * products).clamp(min=0)
     return squares.fill_diagonal_(0)

@@ -1,11 +1,11 @@
-"""The weighted mean, as FedAvg has it.
+"""The weighted mean of FedAvg.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017, Algorithm 1.
 
     step = sum_i a_i (sent_i - w + update_i) / sum_i a_i                       -> `Mean`
 
-Departures: none. The sums are taken tensor by tensor over the clients that sent it.
+Departures: none. The sums for each tensor are over the clients that sent it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def add_weighted(total: Tensor, rows: Tensor, weights: np.ndarray, *, fresh: boo
 def add_weighted_offset(
     total: Tensor, value: Tensor, sent: Tensor, update: Tensor, weights: np.ndarray
 ) -> None:
-    """`total += weights[0] * offset(value, sent, update)`, without a pass over memory for each part."""
+    """`total += weights[0] * offset(value, sent, update)`, in one pass over memory."""
     parts = (value, sent, update)
     if sent is value or total.device.type != "cpu" or any(part.dtype != torch.float32 for part in parts):
         add_weighted(total, offset(value, sent, update)[None], weights)
@@ -57,13 +57,14 @@ def add_weighted_offset(
 class WeightedSum(NamedTuple):
     """`sum_i a_i x_i` over floating tensors by name, in float64, folded one by one.
 
-    A summand need not have all tensors: each has its own total of the weights. Summands in one vector wait
-    until there are four of them, which is one pass over the sums instead of four, to the same bits.
+    A summand need not have all tensors: each tensor has its own total weight. Summands that are one vector
+    wait until there are four, which takes one pass over the sums instead of four; the result is the same bit
+    for bit.
     """
 
-    sums: Mapping[str, Tensor]  # without those that wait
+    sums: Mapping[str, Tensor]  # without the waiting summands
     totals: Mapping[str, float]
-    waiting: list[tuple[Tensor, float]]  # the fold's own, as the sums are
+    waiting: list[tuple[Tensor, float]]  # held by the fold alone, like the sums
 
     @classmethod
     def empty(cls) -> WeightedSum:
@@ -77,7 +78,7 @@ class WeightedSum(NamedTuple):
         return self.sums
 
     def add(self, values: Mapping[str, Tensor], weight: float) -> WeightedSum:
-        """With one more summand. The sum so far is updated in place: it belongs to the fold alone."""
+        """The sum with one more summand. It is updated in place, because only the fold holds it."""
         return self.add_offsets(values, values, values, weight)
 
     def add_offsets(
@@ -87,9 +88,9 @@ class WeightedSum(NamedTuple):
         update: Mapping[str, Tensor],
         weight: float,
     ) -> WeightedSum:
-        """With `offset(origin, sent, update)` as one more summand, of all tensors that the update has."""
+        """The sum with one more summand, `offset(origin, sent, update)`, for all tensors of the update."""
         sums, weights = self._room(update), np.array([weight], np.float64)
-        if sent is origin:  # nothing but the update is added, whatever the model has beside it
+        if sent is origin:  # only the update is added, whatever other tensors the model has
             origin = sent = update
         whole = vectors(sums, origin, sent, update)
         if whole is not None and whole[2] is whole[1] and _waits(whole[3]):
@@ -107,7 +108,7 @@ class WeightedSum(NamedTuple):
         return self._replace(sums=sums, totals=self._weighed(update, (weight,)))
 
     def add_rows(self, rows: Mapping[str, Tensor] | PerClient, weights: Tensor) -> WeightedSum:
-        """With the summands of several clients: the same bits as one after another."""
+        """The sum with the summands of several clients: bit for bit the same as one after another."""
         self._add_waiting()
         if isinstance(rows, PerClient):
             return self._add_computed(rows.rows, weights.tolist())
@@ -130,7 +131,7 @@ class WeightedSum(NamedTuple):
         return self._replace(sums=sums, totals=self._weighed(layout.keys, weights))
 
     def mean(self) -> Mapping[str, Tensor]:
-        """`sum_i a_i x_i / sum_i a_i`, in float64, of the tensors that any summand had."""
+        """`sum_i a_i x_i / sum_i a_i`, in float64, for the tensors that any summand had."""
         total, *others = set(self.totals.values()) or {0.0}
         if total and not others:
             mean: Mapping[str, Tensor] = elementwise(lambda value: value / total, self.values)
@@ -158,7 +159,7 @@ class WeightedSum(NamedTuple):
 
     def _weighed(self, parts: Iterable[str], weights: Any) -> dict[str, float]:
         before = {self.totals.get(name, 0.0) for name in parts}
-        if len(before) == 1:  # as it is where all clients send all tensors
+        if len(before) == 1:  # as always when all clients send all tensors
             return {**self.totals, **dict.fromkeys(parts, sum(weights, before.pop()))}
         return {**self.totals, **{name: sum(weights, self.totals.get(name, 0.0)) for name in parts}}
 
@@ -180,18 +181,18 @@ def _space(value: Tensor) -> Tensor:
 
 
 class MeanAcc(NamedTuple):
-    """The fold."""
+    """The accumulator."""
 
     model: Weights
     params: WeightedSum
-    buffers: WeightedSum  # those with floating point
-    counters: Mapping[str, Tensor]  # integer buffers: the largest so far
+    buffers: WeightedSum  # floating-point buffers
+    counters: Mapping[str, Tensor]  # integer buffers: the largest values so far
     draws: Mapping[int, int]  # see `Cohort`
 
 
 @dataclass(frozen=True)
 class Mean(Aggregator):
-    """Averages updates by weight. Who was drawn several times counts as often.
+    """Averages updates by weight; a client that was drawn several times counts that many times.
 
     Buffers follow the same rule as parameters, and integer ones (BatchNorm's counter of batches) take the
     largest value that any client reached.
@@ -238,7 +239,7 @@ class Mean(Aggregator):
 
 
 def reached(counters: Mapping[str, Tensor], sent: Weights, update: Weights) -> dict[str, Tensor]:
-    """The largest values of integer buffers, with those of one more client."""
+    """The largest values of integer buffers, including one more client's."""
     largest = dict(counters)
     for name, change in update.buffers.items():
         if not change.is_floating_point():
@@ -248,5 +249,5 @@ def reached(counters: Mapping[str, Tensor], sent: Weights, update: Weights) -> d
 
 
 def counted(model: Weights, counters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The step of integer buffers to their largest values."""
+    """The step of integer buffers towards their largest values."""
     return {name: value - model.buffers[name] for name, value in counters.items()}

@@ -1,13 +1,13 @@
-"""Norm clipping: no update counts for more than its length allows.
+"""Norm clipping: averages updates after clipping their norms.
 
 Sun, Kairouz, Suresh, McMahan: Can You Really Backdoor Federated Learning?, 2019, section 4 (norm
 thresholding).
 
     w <- w + sum_i a_i D_i min(1, c / ||D_i||) / sum_i a_i        -> `clipped_shares`
 
-Departures: without a number, c is the median norm of the round's updates, because the right number
-depends on model, data and round. The noise that the paper adds on top is not part of this method. a_i is
-1 unless `weights = "samples"`.
+Departures: by default c is the median norm of the round's updates, because the right number depends on model,
+data and round. The noise that the paper adds is not part of this method. a_i is 1 unless
+`weights = "samples"`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from shoal.core.errors import SpecError
 
 
 def clipped_shares(norms: Tensor, weights: Tensor, clip: float | None) -> Tensor:
-    """[n] float64: what each update counts in the mean after those longer than `clip` were shortened to it.
+    """[n] float64: the weight of each update in the mean after clipping norms to `clip`.
 
-    Without a number it is the median of the norms.
+    By default `clip` is the median of the norms.
     """
     limit = median(norms) if clip is None else clip
     return weights / weights.sum() * shortening(norms, limit)
@@ -32,9 +32,9 @@ def clipped_shares(norms: Tensor, weights: Tensor, clip: float | None) -> Tensor
 
 @dataclass(frozen=True)
 class ClippedMean(MatrixRule):
-    """Averages updates whose norms are limited."""
+    """Averages updates after clipping their norms."""
 
-    clip: float | None = None  # the longest an update may be; by default the median norm of the round
+    clip: float | None = None  # the largest norm of an update; by default the median norm of the round
 
     def __post_init__(self) -> None:
         if self.clip is not None and not self.clip > 0:

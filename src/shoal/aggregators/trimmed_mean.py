@@ -1,4 +1,4 @@
-"""Trimmed mean and median: every coordinate for itself, without its extremes.
+"""Trimmed mean and median: each coordinate is averaged on its own, without its extremes.
 
 Yin, Chen, Ramchandran, Bartlett: Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates,
 ICML 2018, Algorithm 1, options I and II.
@@ -9,8 +9,8 @@ ICML 2018, Algorithm 1, options I and II.
 
 The median is the trimmed mean that drops all but the middle one or two.
 
-Departures: D_i is the change by local training, not a gradient. The paper's b is a share beta of all
-clients; `trim` may be that or a number.
+Departures: D_i is the change by local training, not a gradient. The paper's b is a share beta of all clients;
+`trim` may be a share or a number.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from shoal.core.errors import SpecError
 
 
 def trimmed(rows: Tensor, trim: int) -> tuple[Tensor, Tensor]:
-    """The mean of each column without its `trim` smallest and largest numbers; and in what share of the
-    columns each row was kept. Rows that are equal to the last one kept share its place."""
+    """The mean of each column without its `trim` smallest and largest numbers, and the share of the columns
+    in which each row was kept. Rows that tie with the last one kept share its place."""
     from shoal.kernels.trimming import trim_between  # few runs need it
 
     numbers = rows.float().cpu().contiguous().numpy()

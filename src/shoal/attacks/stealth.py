@@ -22,7 +22,7 @@ from torch import Tensor
 
 from shoal.aggregators.alignment import SIGNS
 from shoal.aggregators.dsvd import Similarity
-from shoal.aggregators.trust import nothing_known
+from shoal.aggregators.dsvd_trust import nothing_known
 from shoal.core.attack import Attack, Knows, altered, target
 from shoal.core.errors import SpecError
 from shoal.core.types import Context, Reply, Weights

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from shoal.audit.beside import from_losses, from_signatures
 from shoal.audit.inversion import AttackName, Effort, from_updates
 from shoal.audit.scene import Scene, pixels
+from shoal.audit.side_channels import from_losses, from_signatures
 from shoal.audit.wiretap import Victim, first_round
 from shoal.core.errors import SpecError
 from shoal.core.key import Key

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from shoal.audit import matching
 from shoal.audit.closed_form import inverted, readable
-from shoal.audit.evidence import Overheard, Rebuilt, Window, window
 from shoal.audit.labels import LabelRule, found_labels
 from shoal.audit.measures import labels_found
+from shoal.audit.observation import Observation, Reconstruction, Window, window
 from shoal.audit.scene import Attempt, Scene, attempt, judged
 from shoal.audit.wiretap import Victim
 from shoal.core.errors import SpecError
@@ -62,7 +62,7 @@ def _chosen(scene: Scene, victim: Victim, update: Mapping[str, Tensor], attack: 
     return "either" if any(isinstance(layer, nn.ReLU) for layer in layers) else "idlg"
 
 
-def _rebuilt(scene: Scene, victim: Victim, attacker: Attacker, effort: Effort) -> Rebuilt:
+def _rebuilt(scene: Scene, victim: Victim, attacker: Attacker, effort: Effort) -> Reconstruction:
     key, samples, update = (
         scene.key.fold("victim", victim.client),
         victim.data.count,
@@ -79,11 +79,11 @@ def _rebuilt(scene: Scene, victim: Victim, attacker: Attacker, effort: Effort) -
     return SEARCHES[effort.attack](evidences, labels, key, effort.iterations)
 
 
-def _evidence(scene: Scene, victim: Victim, attacker: Attacker, key: Key) -> Overheard:
+def _evidence(scene: Scene, victim: Victim, attacker: Attacker, key: Key) -> Observation:
     start, update = victim.uploads[0].start, victim.uploads[0].update
     assert start is not None
     assert scene.solver is not None
-    return Overheard(
+    return Observation(
         scene.task,
         _believed(scene.task, start, update, attacker, key),
         update,
@@ -106,7 +106,9 @@ def _believed(
     return Weights(params, buffers)
 
 
-def _read_off(scene: Scene, samples: int, update: Mapping[str, Tensor], labels: list[int] | None) -> Rebuilt:
+def _read_off(
+    scene: Scene, samples: int, update: Mapping[str, Tensor], labels: list[int] | None
+) -> Reconstruction:
     prefix = readable(scene.task, scene.shape, update)
     if prefix is None or samples > 1:
         raise SpecError(
@@ -114,7 +116,7 @@ def _read_off(scene: Scene, samples: int, update: Mapping[str, Tensor], labels: 
             "use idlg or cosine"
         )
     x = inverted(update[f"{prefix}weight"], update[f"{prefix}bias"])
-    return Rebuilt(x.reshape(1, *scene.shape), labels or [], 0.0)
+    return Reconstruction(x.reshape(1, *scene.shape), labels or [], 0.0)
 
 
 def _labels(scene: Scene, victim: Victim) -> dict[LabelRule, list[int]]:

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from scipy.optimize import minimize
 from torch import Tensor
 
-from shoal.audit.evidence import Overheard, Rebuilt
+from shoal.audit.observation import Observation, Reconstruction
 from shoal.core.key import Key
 from shoal.core.task import Task
 from shoal.core.types import Weights
@@ -39,7 +39,7 @@ DROPS = (3 / 8, 5 / 8, 7 / 8)  # where its learning rate is divided by ten
 Objective = Callable[[Tensor], Tensor]  # the training loss of outputs [n, heads]
 
 
-def simulated(evidence: Overheard, x: Tensor, objective: Objective) -> dict[str, Tensor]:
+def simulated(evidence: Observation, x: Tensor, objective: Objective) -> dict[str, Tensor]:
     """The update of a client with these samples, as a differentiable function of them."""
     task, rule, steps = evidence.task, evidence.rule, evidence.steps
     begin = {name: value.detach().requires_grad_() for name, value in evidence.start.params.items()}
@@ -60,12 +60,12 @@ def simulated(evidence: Overheard, x: Tensor, objective: Objective) -> dict[str,
     return {name: params[name] - begin[name] for name in evidence.update}
 
 
-def _squared(evidence: Overheard, update: Mapping[str, Tensor]) -> Tensor:
+def _squared(evidence: Observation, update: Mapping[str, Tensor]) -> Tensor:
     gaps = (evidence.windows[n](update[n] - seen) for n, seen in evidence.update.items())
     return _total(gap.square().sum() for gap in gaps) / _norm(evidence.update)
 
 
-def _cosine(evidence: Overheard, update: Mapping[str, Tensor]) -> Tensor:
+def _cosine(evidence: Observation, update: Mapping[str, Tensor]) -> Tensor:
     ours = {name: evidence.windows[name](value) for name, value in update.items()}
     product = _total((ours[name] * seen).sum() for name, seen in evidence.update.items())
     return 1 - product / (_norm(ours) * _norm(evidence.update)).sqrt().clamp(min=1e-30)
@@ -87,31 +87,33 @@ def variation(x: Tensor) -> Tensor:
     return x.diff(dim=-1).abs().mean() + x.diff(dim=-2).abs().mean()
 
 
-def dlg(evidences: Sequence[Overheard], key: Key, iterations: int) -> Rebuilt:
+def dlg(evidences: Sequence[Observation], key: Key, iterations: int) -> Reconstruction:
     """DLG: samples and labels together, with one start per element of `evidences`."""
     return _best(evidences, key, lambda evidence, drawn: _descended(evidence, None, drawn, iterations))
 
 
-def idlg(evidences: Sequence[Overheard], labels: list[int], key: Key, iterations: int) -> Rebuilt:
+def idlg(evidences: Sequence[Observation], labels: list[int], key: Key, iterations: int) -> Reconstruction:
     """iDLG: the samples, given their labels."""
     return _best(evidences, key, lambda evidence, drawn: _descended(evidence, labels, drawn, iterations))
 
 
-def cosine(evidences: Sequence[Overheard], labels: list[int], key: Key, iterations: int) -> Rebuilt:
+def cosine(evidences: Sequence[Observation], labels: list[int], key: Key, iterations: int) -> Reconstruction:
     """The samples, given their labels, from the direction of the update; images are assumed to be smooth."""
     return _best(evidences, key, lambda evidence, drawn: _signed(evidence, labels, drawn, iterations))
 
 
-def either(evidences: Sequence[Overheard], labels: list[int], key: Key, iterations: int) -> Rebuilt:
+def either(evidences: Sequence[Observation], labels: list[int], key: Key, iterations: int) -> Reconstruction:
     """iDLG, or the cosine attack if iDLG gets stuck before it explains the update."""
     found = idlg(evidences, labels, key, iterations)
     return found if found.value < EXPLAINED else cosine(evidences, labels, key, iterations)
 
 
 def _best(
-    evidences: Sequence[Overheard], key: Key, attempt: Callable[[Overheard, np.random.Generator], Rebuilt]
-) -> Rebuilt:
-    best: Rebuilt | None = None
+    evidences: Sequence[Observation],
+    key: Key,
+    attempt: Callable[[Observation, np.random.Generator], Reconstruction],
+) -> Reconstruction:
+    best: Reconstruction | None = None
     for number, evidence in enumerate(evidences):
         found = attempt(evidence, key.fold("restart", number).numpy())
         best = found if best is None or found.value < best.value else best
@@ -122,8 +124,8 @@ def _best(
 
 
 def _descended(
-    evidence: Overheard, labels: list[int] | None, drawn: np.random.Generator, iterations: int
-) -> Rebuilt:
+    evidence: Observation, labels: list[int] | None, drawn: np.random.Generator, iterations: int
+) -> Reconstruction:
     """Run L-BFGS within the range of the samples."""
     size, samples = int(np.prod(evidence.shape)), evidence.shape[0]
     heads = 0 if labels is not None else evidence.task.classes or 1
@@ -151,20 +153,22 @@ def _descended(
     x = torch.from_numpy(found.x[:size]).reshape(evidence.shape)
     if labels is None and evidence.task.classes:
         labels = torch.from_numpy(found.x[size:]).reshape(samples, heads).argmax(1).tolist()
-    return Rebuilt(x, labels or [], float(found.fun))
+    return Reconstruction(x, labels or [], float(found.fun))
 
 
-def _signed(evidence: Overheard, labels: list[int], drawn: np.random.Generator, iterations: int) -> Rebuilt:
+def _signed(
+    evidence: Observation, labels: list[int], drawn: np.random.Generator, iterations: int
+) -> Reconstruction:
     """Run Adam on gradient signs, with a decaying learning rate, within the range of the samples."""
     begin = torch.from_numpy(drawn.uniform(evidence.low, evidence.high, evidence.shape))
     x, objective = begin.requires_grad_(), _of_labels(evidence.task, labels)
     adam = torch.optim.Adam([x], RATE * (evidence.high - evidence.low))
     rates = torch.optim.lr_scheduler.MultiStepLR(adam, [int(d * iterations) for d in DROPS], 0.1)
-    best = Rebuilt(x.detach().clone(), labels, np.inf)
+    best = Reconstruction(x.detach().clone(), labels, np.inf)
     for _ in range(iterations):
         loss = _cosine(evidence, simulated(evidence, x, objective)) + TV * variation(x)
         if loss.item() < best.value:
-            best = Rebuilt(x.detach().clone(), labels, loss.item())
+            best = Reconstruction(x.detach().clone(), labels, loss.item())
         (slope,) = torch.autograd.grad(loss, x)
         x.grad = slope.sign()
         adam.step()

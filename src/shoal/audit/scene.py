@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from shoal.audit.evidence import Rebuilt
 from shoal.audit.measures import labels_found, matched, mean_psnr, psnr
+from shoal.audit.observation import Reconstruction
 from shoal.audit.wiretap import Victim
 from shoal.core.key import Key
 from shoal.core.task import Task
@@ -40,7 +40,7 @@ class Attempt(NamedTuple):
     seconds: float
 
 
-def attempt(scene: Scene, victim: Victim, attack: Callable[..., Rebuilt], *given: Any) -> Attempt:
+def attempt(scene: Scene, victim: Victim, attack: Callable[..., Reconstruction], *given: Any) -> Attempt:
     """Call `attack(scene, victim, *given)` and evaluate its result."""
     started = time.perf_counter()
     found = attack(scene, victim, *given)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from shoal.bench.plain_pytorch import Plain
-from shoal.bench.rounds import Away, Row, apart, digits
+from shoal.bench.rounds import RemoteFederation, Row, digits, in_own_process
 from shoal.bench.workloads import Workload
 from shoal.core.errors import SpecError
 from shoal.models import MODELS
@@ -46,7 +46,7 @@ def _measured(model: str, method: str) -> Row | None:
     with one_thread(), ExitStack() as stack:
         try:
             specs = {mode: digits(model, method, engine={"mode": mode}) for mode in MODES}
-            racers = {mode: stack.enter_context(apart(spec)) for mode, spec in specs.items()}
+            racers = {mode: stack.enter_context(in_own_process(spec)) for mode, spec in specs.items()}
         except SpecError:
             return None
         plain = _plain_rounds(stack, specs["auto"]) if method == "fedavg" else None
@@ -71,7 +71,7 @@ def _measured(model: str, method: str) -> Row | None:
         return {"model": model, "method": method, "chosen": racers["auto"].mode, **_told(found, racers)}
 
 
-def _told(found: dict[str, float], racers: dict[str, Away]) -> dict[str, Any]:
+def _told(found: dict[str, float], racers: dict[str, RemoteFederation]) -> dict[str, Any]:
     """The seconds of each mode; the mode block is left out if clients are trained one by one."""
     if not racers["block"].in_blocks:
         found.pop("block")

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shoal.bench.process_signal import End, rope
+from shoal.bench.process_signal import SignalEnd, signal_pair
 from shoal.bench.workloads import Material
 from shoal.models.layers import Dropout
 from shoal.runs.runner import one_thread
@@ -130,9 +130,9 @@ class Plain:
         self._weights.copy_(flat)
         self._worker = Trainer(material, module, flat, self._weights)
         self._orders = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")  # first round, number of rounds
-        self._end: End | None = None
+        self._end: SignalEnd | None = None
         if processes == 2:
-            self._end, other = rope()
+            self._end, other = signal_pair()
             context = multiprocessing.get_context("fork")
             self._process = context.Process(target=self._help, args=(other,), daemon=True)
             self._process.start()
@@ -142,7 +142,7 @@ class Plain:
         """Run some rounds; returns their seconds and the number of samples trained on."""
         self._orders[0], self._orders[1] = first, rounds
         if self._end:
-            self._end.pull()
+            self._end.notify()
         with one_thread(), self._noise(first, 0):
             planned = self._plan(first, rounds)
             if self._end:
@@ -158,12 +158,12 @@ class Plain:
             self._worker.train(parts[0], self._totals[0])
             self._weights.copy_(self._totals[0])
             return
-        self._end.pull()
+        self._end.notify()
         self._worker.train(parts[0], self._totals[0])
         self._end.wait()
         torch.add(self._totals[0], self._totals[1], out=self._weights)
 
-    def _help(self, end: End) -> None:
+    def _help(self, end: SignalEnd) -> None:
         """The main function of the second process, which trains its own part of every cohort."""
         assert self._end is not None
         self._end.close()
@@ -175,11 +175,11 @@ class Plain:
                 first, rounds = self._orders[:2]
                 with self._noise(first, 1):
                     planned = self._plan(first, rounds)
-                    end.pull()
+                    end.notify()
                     for parts in planned:
                         end.wait()
                         self._worker.train(parts[1], self._totals[1])
-                        end.pull()
+                        end.notify()
         except EOFError:
             return
 

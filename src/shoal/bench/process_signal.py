@@ -15,14 +15,14 @@ import time
 WATCH = 0.0002  # seconds of polling before the waiting side sleeps
 
 
-class End:
-    """One of the two ends: each side sends signals with `pull`, and waits for those of the other."""
+class SignalEnd:
+    """One of the two ends: each side sends signals with `notify`, and waits for those of the other."""
 
     def __init__(self, read: int, write: int, given: memoryview, taken: memoryview) -> None:
         self._read, self._write, self._given, self._taken = read, write, given, taken
         self._waited = 0
 
-    def pull(self) -> None:
+    def notify(self) -> None:
         """Let the other side continue. Raises `EOFError` if it has ended."""
         try:
             os.write(self._write, b"!")
@@ -46,9 +46,9 @@ class End:
         os.close(self._write)
 
 
-def rope() -> tuple[End, End]:
+def signal_pair() -> tuple[SignalEnd, SignalEnd]:
     """Create two connected ends; call it before the fork."""
     (read, there), (back, write) = os.pipe(), os.pipe()
     counts = memoryview(mmap.mmap(-1, 2 * 64)).cast("q")  # one cache line per side
     first, second = counts[:1], counts[8:9]
-    return End(back, there, first, second), End(read, write, second, first)
+    return SignalEnd(back, there, first, second), SignalEnd(read, write, second, first)

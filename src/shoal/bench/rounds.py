@@ -79,7 +79,7 @@ def closed_after(spec: Spec) -> Iterator[Timed]:
         yield Timed(setup)
 
 
-class Away:
+class RemoteFederation:
     """A federation in its own process, with the interface of `Timed`."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -117,7 +117,7 @@ def received(pipe: Connection) -> Any:
 
 
 @contextmanager
-def apart(spec: Spec) -> Iterator[Away]:
+def in_own_process(spec: Spec) -> Iterator[RemoteFederation]:
     """The federation of a spec in its own process.
 
     In the process of another federation that forks, every page that it writes would be copied.
@@ -130,7 +130,7 @@ def apart(spec: Spec) -> Iterator[Away]:
     theirs.close()  # so that the pipe closes when the process ends
     try:
         received(ours)
-        yield Away(ours)
+        yield RemoteFederation(ours)
         ours.send(None)
         process.join()
     finally:

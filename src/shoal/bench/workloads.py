@@ -18,7 +18,7 @@ from shoal.core.selector import Selector
 from shoal.core.types import Moment
 from shoal.methods.fedavg import FedAvg
 from shoal.models.layers import batch_norms
-from shoal.runs.build import deal
+from shoal.runs.build import load_and_partition
 from shoal.solver.sgd import Sgd
 from shoal.spec import Spec, from_table
 
@@ -74,7 +74,7 @@ class Workload:
     def material(self) -> Material:
         """What a loop without Shoal needs, with the spec's partition."""
         spec, local = self.spec, self.local
-        dataset, shards = deal(spec)
+        dataset, shards = load_and_partition(spec)
         builder = choose(MODEL, spec.task.model, "task.model")
         options = {name: spec.task.options[name] for name in arguments(builder) if name in spec.task.options}
         key, build = Key.from_seed(spec.seed), partial(builder, dataset.shape, dataset.classes, **options)

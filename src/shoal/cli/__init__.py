@@ -24,7 +24,7 @@ from shoal.cli.demo import demo
 from shoal.cli.export import export
 from shoal.cli.federation import client, keys, server
 from shoal.cli.lists import LISTS, lister
-from shoal.cli.options import INTERRUPTED, PIPE_CLOSED, complain, discard_stdout, heed_ctrl_c
+from shoal.cli.options import INTERRUPTED, PIPE_CLOSED, discard_stdout, install_interrupt_handler, print_error
 from shoal.cli.reports import partition, report
 from shoal.cli.reproduce import reproduce
 from shoal.cli.runs import compare, resume, run, verify
@@ -123,31 +123,31 @@ def _children() -> bool:
 
 def main() -> None:
     """Run the command line: invalid input ends with exit code 2 and a line on stderr, without a traceback."""
-    heed_ctrl_c()
+    install_interrupt_handler()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
             sys.exit((app(standalone_mode=False) or 0) if len(sys.argv) > 1 else app())
     except _UsageError as error:
-        complain(_what_is_wrong(error))
+        print_error(_what_is_wrong(error))
         sys.exit(2)
     except SystemExit as ended:
         sys.exit(_ended(ended))
     except SpecError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(2)
     except StageError as error:
         if (told := users_error(error)) is None:
             raise
-        complain(told)
+        print_error(told)
         sys.exit(2)
     except OSError as error:
         if error.filename is None:  # files have names, stdout has none
             sys.exit(_unwritten(error))
-        complain(f"{error.filename} cannot be used: {error.strerror}")
+        print_error(f"{error.filename} cannot be used: {error.strerror}")
         sys.exit(2)
     except KeyboardInterrupt:
-        complain("stopped")
+        print_error("stopped")
         sys.exit(INTERRUPTED)
     finally:
         gc.freeze()  # the process ends: skip the last garbage collection, which takes half a second
@@ -174,9 +174,9 @@ def _unwritten(problem: OSError) -> int:
     discard_stdout()
     if isinstance(problem, BrokenPipeError):  # its reader, such as `head`, has seen enough
         return PIPE_CLOSED
-    complain(f"the output cannot be written: {problem.strerror or problem}")
+    print_error(f"the output cannot be written: {problem.strerror or problem}")
     return 2
 
 
 def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
-    complain(f"warning: {message}")
+    print_error(f"warning: {message}")

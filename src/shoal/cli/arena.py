@@ -15,15 +15,15 @@ from shoal.cli.options import (
     SetOption,
     check_picture,
     free_folder,
+    gc_paused_for_imports,
     interruptible,
-    loading,
     numbers,
     own_modules,
     save_picture,
 )
 
 if TYPE_CHECKING:
-    from shoal.report.heatmap_cells import Heat
+    from shoal.report.heatmap_cells import HeatMap
     from shoal.study.arena import Match
 
 RESULT = "arena.json"
@@ -76,10 +76,10 @@ def arena(
 
     If --out holds part of the same arena already, only the missing runs are started.
     """
-    with loading():
+    with gc_paused_for_imports():
         from shoal.report.heatmap_figure import shaded_table
         from shoal.runs.directory import REPORT
-        from shoal.runs.files import write_whole
+        from shoal.runs.files import write_atomic
         from shoal.runs.json_text import to_json
         from shoal.spec import load_table
         from shoal.study import arena as study
@@ -99,7 +99,7 @@ def arena(
     title = f"Arena on {matches[0].job.spec.task.dataset}, {100 * share:.0f} % attackers"
     heats = _write_page(folder, title, cells, matches)
     result = {"seeds": numbers(seeds), "attackers_share": share, "seconds": seconds, "cells": cells}
-    write_whole(folder / RESULT, (to_json(result, indent=2) + "\n").encode())
+    write_atomic(folder / RESULT, (to_json(result, indent=2) + "\n").encode())
     if picture is not None:
         save_picture(shaded_table(heats[0]), picture)
     if json:
@@ -115,12 +115,12 @@ def arena(
 
 def _write_page(
     folder: Path, title: str, cells: Sequence[Mapping[str, Any]], matches: Sequence[Match]
-) -> list[Heat]:
+) -> list[HeatMap]:
     """Write the arena's page; returns the heat maps on it."""
     from shoal.report.arena import arena_page, heats
     from shoal.report.runs import flatten, varying
     from shoal.runs.directory import REPORT
-    from shoal.runs.files import write_whole
+    from shoal.runs.files import write_atomic
     from shoal.spec import to_table
 
     flat = [flatten(to_table(match.job.spec)) for match in matches]
@@ -137,5 +137,5 @@ def _write_page(
         "Rounds": f"{chosen.rounds:,}",
         "Runs": f"{len(matches):,}",
     }
-    write_whole(folder / REPORT, arena_page(title, facts, cells, common).encode())
+    write_atomic(folder / REPORT, arena_page(title, facts, cells, common).encode())
     return heats(cells)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import JsonFlag, SetOption, SpecFile, free_folder, interruptible, loading
+from shoal.cli.options import JsonFlag, SetOption, SpecFile, free_folder, gc_paused_for_imports, interruptible
 from shoal.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ def audit(
     Victims with a few samples each run the first round of the spec, with its method, codec and privacy. If
     --out holds part of the same audit already, only the missing parts are done.
     """
-    with loading():
+    with gc_paused_for_imports():
         from shoal.audit import plan
         from shoal.audit.rows import HEAD, rows
         from shoal.runs.directory import REPORT
-        from shoal.runs.files import write_whole
+        from shoal.runs.files import write_atomic
         from shoal.runs.json_text import to_json
         from shoal.spec import load_table
         from shoal.study.compare import file_name
@@ -79,7 +79,7 @@ def audit(
     found = {case.label: answers[job.name] for case, job in zip(cases, jobs, strict=True)}
     result = {**options._asdict(), "seconds": time.perf_counter() - started, "uploads": found}
     title = _write(folder, cases, found, options)
-    write_whole(folder / RESULT, (to_json(result) + "\n").encode())
+    write_atomic(folder / RESULT, (to_json(result) + "\n").encode())
     if json:
         shown = {label: _without_pixels(answer) for label, answer in found.items()}
         print(to_json({"out": str(folder), "report": str(folder / REPORT), **result, "uploads": shown}))
@@ -91,7 +91,7 @@ def audit(
 
 def _claim(folder: Path, options: Options) -> None:
     """Claim the folder for an audit with these options, or check that it holds one."""
-    from shoal.runs.files import write_whole
+    from shoal.runs.files import write_atomic
     from shoal.runs.json_text import to_json
 
     path, text = folder / OPTIONS, to_json(options._asdict()) + "\n"
@@ -105,7 +105,7 @@ def _claim(folder: Path, options: Options) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SpecError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
-    write_whole(path, text.encode())
+    write_atomic(path, text.encode())
 
 
 def _write(
@@ -116,7 +116,7 @@ def _write(
     from shoal.report.runs import flatten, varying
     from shoal.runs.build import load_dataset
     from shoal.runs.directory import REPORT
-    from shoal.runs.files import write_whole
+    from shoal.runs.files import write_atomic
     from shoal.spec import to_table
 
     chosen = cases[0].spec
@@ -133,7 +133,7 @@ def _write(
     differing = set(varying(flat))
     common = {key: value for key, value in flat[0].items() if key not in differing}
     page = audit_page(title, facts, found, dataset.shape, common)
-    write_whole(folder / REPORT, page.encode())
+    write_atomic(folder / REPORT, page.encode())
     drawn = picture(found, dataset.shape)
     if drawn is not None:
         drawn.savefig(folder / PICTURE, dpi=150, facecolor="white")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.options import JsonFlag, PictureOption, check_picture, loading, save_picture
+from shoal.cli.options import JsonFlag, PictureOption, check_picture, gc_paused_for_imports, save_picture
 from shoal.core.errors import SpecError
 
 TABLES = ("methods", "modes", "codecs", "aggregators", "checkpoints")  # not workloads
@@ -34,7 +34,7 @@ def bench(
     if tables and (len(names or []) > 1 or picture is not None):
         raise SpecError(f"`shoal bench {tables[0]}` takes no other names and no --picture; leave them out")
     check_picture(picture)
-    with loading():
+    with gc_paused_for_imports():
         from shoal.runs.json_text import to_json
 
     rows, whole = _table(tables[0]) if tables else (_workloads(names or [], pairs, picture), True)

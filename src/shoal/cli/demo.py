@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.options import PictureOption, check_picture, interruptible, loading, save_picture
+from shoal.cli.options import PictureOption, check_picture, gc_paused_for_imports, interruptible, save_picture
 from shoal.core.errors import SpecError
 
 
@@ -19,7 +19,7 @@ def demo(
     rounds: Annotated[int, typer.Option(help="Fewer rounds, for a first look; 0: the full number.")] = 0,
 ) -> None:
     """Compare five methods with FedAvg, each on the heterogeneity it was made for, in about two minutes."""
-    with loading():
+    with gc_paused_for_imports():
         from shoal.report.demo_page import NAMES
         from shoal.report.table import comparison_rows, stat_text
         from shoal.runs.directory import REPORT

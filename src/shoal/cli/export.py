@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.options import loading
+from shoal.cli.options import gc_paused_for_imports
 from shoal.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def export(
     """Export a run's model, or each client's model, to a file that other programs read."""
     if out.suffix not in FORMATS:
         raise SpecError(f"--out {out} must end in one of {', '.join(FORMATS)}")
-    with loading():
+    with gc_paused_for_imports():
         from shoal.runs.load import load_run
         from shoal.terminal import stdout
 

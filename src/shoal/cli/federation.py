@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.options import SetOption, complain, interruptible, loading
+from shoal.cli.options import SetOption, gc_paused_for_imports, interruptible, print_error
 from shoal.core.errors import SpecError
 
 INSECURE = "No TLS and no keys: anybody can read, change and forge everything. For trials on one machine."
@@ -60,11 +60,11 @@ def server(
 
     After a crash, the same command continues from the last checkpoint; the result is the same, bit for bit.
     """
-    with loading():
+    with gc_paused_for_imports():
         from shoal.federation.keys import read_sites
         from shoal.federation.processes import check_flower
         from shoal.federation.screen import Screen
-        from shoal.federation.server import Server, federate
+        from shoal.federation.server_process import Server, federate
         from shoal.overrides import with_settings
         from shoal.runs.directory import RunDirectory
         from shoal.runs.runner import environment
@@ -74,7 +74,7 @@ def server(
     folder = directory / "server" if (directory / "server").exists() else directory
     sites = read_sites(folder)
     if insecure:
-        complain(f"warning: --insecure. {INSECURE}")
+        print_error(f"warning: --insecure. {INSECURE}")
     chosen = from_table(with_settings(load_table(spec), settings or []))
     place = out or directory / "run"
     if place.exists():
@@ -113,10 +113,10 @@ def client(
 
     Data and client memory stay in this folder; a lost connection is restored automatically.
     """
-    with loading():
-        from shoal.federation.client import Node, read_membership, take_part
+    with gc_paused_for_imports():
         from shoal.federation.processes import check_flower
         from shoal.federation.site_client import SiteClient
+        from shoal.federation.site_process import Node, read_membership, take_part
         from shoal.runs.runner import one_thread
 
     who = read_membership(directory)
@@ -127,7 +127,7 @@ def client(
         raise SpecError("--server HOST:PORT is missing")
     check_flower()
     if insecure:
-        complain(f"warning: --insecure. {INSECURE}")
+        print_error(f"warning: --insecure. {INSECURE}")
 
     def say(line: str) -> None:
         import time

@@ -42,7 +42,7 @@ PictureOption = Annotated[
 INTERRUPTED, PIPE_CLOSED = 128 + signal.SIGINT, 128 + 13  # exit codes, as in shells
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print an error, one or two lines, on stderr."""
     with suppress(OSError):  # if stderr is closed too, there is nowhere left to report to
         print(f"shoal: {message}", file=sys.stderr, flush=True)
@@ -55,7 +55,7 @@ def discard_stdout() -> None:
     os.close(nowhere)
 
 
-def heed_ctrl_c() -> None:
+def install_interrupt_handler() -> None:
     """Let the first Ctrl-C end a command cleanly, and a second one end the process at once.
 
     Nothing is lost in the second case either: files are written atomically, and worker processes end with
@@ -143,7 +143,7 @@ def folder_and_table(out: Path | None, name: str) -> tuple[Path, Path | None]:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
+def gc_paused_for_imports() -> Iterator[None]:
     """Disable garbage collection during the imports of a command, where it takes a tenth of the time.
 
     Imports leave hardly any garbage, and their objects stay alive: later collections need not scan them.
@@ -175,5 +175,5 @@ def interruptible(cure: Callable[[], str]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         advice = cure()
-        complain(f"stopped; {advice}" if advice else "stopped")
+        print_error(f"stopped; {advice}" if advice else "stopped")
         sys.exit(INTERRUPTED)

@@ -13,9 +13,9 @@ from shoal.cli.options import (
     SetOption,
     SpecFile,
     check_picture,
-    complain,
-    loading,
+    gc_paused_for_imports,
     own_modules,
+    print_error,
     save_picture,
 )
 from shoal.core.errors import SpecError
@@ -37,10 +37,10 @@ def partition(
     json: JsonFlag = False,
 ) -> None:
     """Draw how many samples of each class each client holds (above 1,000 clients, for a sample of them)."""
-    with loading():
+    with gc_paused_for_imports():
         from shoal.data import label_matrix
         from shoal.overrides import with_settings
-        from shoal.runs.build import deal
+        from shoal.runs.build import load_and_partition
         from shoal.runs.json_text import to_json
         from shoal.spec import from_table, load_table
         from shoal.terminal import stdout
@@ -50,7 +50,7 @@ def partition(
         raise SpecError("say where to draw the picture with --out picture.png, or ask for --json")
     check_picture(out, "--out")
     chosen = from_table(with_settings({} if spec is None else load_table(spec), settings or []))
-    dataset, shards = deal(chosen)
+    dataset, shards = load_and_partition(chosen)
     if out is not None:
         _draw(chosen, dataset, shards, out)
     if json:
@@ -91,11 +91,11 @@ def report(
     ] = None,
 ) -> None:
     """Write an HTML report on one run, a comparison of several, or a table or picture for a paper."""
-    with loading():
+    with gc_paused_for_imports():
         from shoal.report.page import chart_of, write_report
         from shoal.report.paper_table import ENDINGS, paper_table
         from shoal.report.runs import read_runs, run_directories
-        from shoal.runs.files import write_whole
+        from shoal.runs.files import write_atomic
         from shoal.runs.verify import verify
         from shoal.terminal import stdout
 
@@ -111,11 +111,11 @@ def report(
     views = read_runs(folders)
     for folder in folders:
         for flaw in verify(folder).flaws[:1]:
-            complain(f"warning: {flaw}")
+            print_error(f"warning: {flaw}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if ending in ENDINGS:
-            write_whole(out, paper_table(views, ENDINGS[ending]).encode())
+            write_atomic(out, paper_table(views, ENDINGS[ending]).encode())
             stdout().print(f"Table: {out}", soft_wrap=True)
         elif ending in PICTURES:
             save_picture(chart_of(views, chart), out, "--out")

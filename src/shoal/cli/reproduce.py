@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.options import JsonFlag, interruptible, loading
+from shoal.cli.options import JsonFlag, gc_paused_for_imports, interruptible
 from shoal.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def reproduce(
 
     After an interruption, the same command continues where it stopped.
     """
-    with loading():
+    with gc_paused_for_imports():
         from shoal.runs.directory import REPORT
         from shoal.runs.json_text import to_json
         from shoal.study.reproduce import EXPERIMENTS

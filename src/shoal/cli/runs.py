@@ -15,14 +15,14 @@ from shoal.cli.options import (
     JsonFlag,
     SetOption,
     SpecFile,
-    complain,
     folder_and_table,
     free_folder,
+    gc_paused_for_imports,
     grid_of,
     interruptible,
-    loading,
     numbers,
     own_modules,
+    print_error,
 )
 from shoal.core.errors import SpecError
 
@@ -68,7 +68,7 @@ def run(
 
 def _run(spec: Path | None, method: str | None, settings: list[str], out: Path | None, draw: Draw) -> Path:
     """Run a federation, and return the folder of the run."""
-    with loading():
+    with gc_paused_for_imports():
         from shoal.overrides import with_method, with_settings
         from shoal.runs.directory import REPORT
         from shoal.runs.runner import run as run_spec
@@ -97,7 +97,7 @@ def resume(
     json: JsonFlag = False,
 ) -> None:
     """Continue an interrupted run; the result is the same, bit for bit."""
-    with loading():
+    with gc_paused_for_imports():
         from shoal.runs.directory import REPORT, RunDirectory
         from shoal.runs.resume import resume as resume_run
         from shoal.runs.runner import write_run_report
@@ -132,7 +132,7 @@ def verify(
         print(f"{directory} is unchanged: {found.files} files, {found.rounds} rounds, {state}")
     if found.flaws:
         for flaw in found.flaws:
-            complain(flaw)
+            print_error(flaw)
         raise typer.Exit(2)
 
 
@@ -172,7 +172,7 @@ def compare(
 
     If --out holds part of the same comparison already, only the missing runs are started.
     """
-    with loading():
+    with gc_paused_for_imports():
         from shoal.overrides import value_of
         from shoal.report.paper_table import (
             ENDINGS,
@@ -184,7 +184,7 @@ def compare(
         )
         from shoal.report.runs import read_run
         from shoal.report.table import comparison_rows, shown_columns, stat_text
-        from shoal.runs.files import write_whole
+        from shoal.runs.files import write_atomic
         from shoal.runs.json_text import to_json
         from shoal.spec import load_table
         from shoal.study import compare as comparison
@@ -207,7 +207,7 @@ def compare(
     apart = paired(views, main)
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, paper_table(views, ENDINGS[file.suffix]).encode())
+        write_atomic(file, paper_table(views, ENDINGS[file.suffix]).encode())
     if json:
         found = {row.label: {metric: _spread(row.stat(metric)) for metric in columns} for row in rows}
         print(to_json({"out": str(folder), "report": str(page), "seeds": numbers(seeds), "methods": found}))

@@ -42,9 +42,9 @@ class Chain(Codec):
         """See `Codec`."""
         return all(codec.transparent for codec in self.chain)
 
-    def way(self, direction: Direction) -> Codec:
+    def for_direction(self, direction: Direction) -> Codec:
         """See `Codec`."""
-        return Chain(tuple(codec.way(direction) for codec in self.chain))
+        return Chain(tuple(codec.for_direction(direction) for codec in self.chain))
 
     def encode(
         self,
@@ -80,7 +80,7 @@ class EachWay(Codec):
     down: Codec = field(default_factory=Raw)
 
     def __post_init__(self) -> None:
-        if self.down.way("down") != self.down:
+        if self.down.for_direction("down") != self.down:
             raise SpecError(
                 f"down: {type(self.down).__name__} is for updates, and messages hold models; "
                 "use it in [codec.up]"
@@ -96,9 +96,9 @@ class EachWay(Codec):
         """See `Codec`."""
         return self.up.transparent and self.down.transparent
 
-    def way(self, direction: Direction) -> Codec:
+    def for_direction(self, direction: Direction) -> Codec:
         """See `Codec`."""
-        return self.up.way("up") if direction == "up" else self.down
+        return self.up.for_direction("up") if direction == "up" else self.down
 
     def encode(
         self,
@@ -110,8 +110,10 @@ class EachWay(Codec):
         memory: Any = None,
     ) -> tuple[Packet, Any]:
         """See `Codec`. Without a direction, the codec for replies is used."""
-        return self.way("up").encode(tree, setting=setting, key=key, reference=reference, memory=memory)
+        return self.for_direction("up").encode(
+            tree, setting=setting, key=key, reference=reference, memory=memory
+        )
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
-        return self.way("up").decode(packet, reference)
+        return self.for_direction("up").decode(packet, reference)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from shoal.codecs.feedback import UpdateCodec
-from shoal.codecs.leaves import bits_of, each
+from shoal.codecs.leaves import bits_of, map_tensors
 from shoal.codecs.qsgd import LEVEL_BITS, Qsgd
 from shoal.codecs.uniform import WHOLE
 from shoal.core.codec import Packet
@@ -68,5 +68,5 @@ class FedPaq(UpdateCodec):
 def _combined(tree: Tree, reference: Tree, sign: int) -> Tree:
     """The sum of two trees, or their difference."""
     other: dict[str, Tensor] = {}
-    each(other.__setitem__, reference)
-    return each(lambda path, leaf: leaf + sign * other[path], tree)
+    map_tensors(other.__setitem__, reference)
+    return map_tensors(lambda path, leaf: leaf + sign * other[path], tree)

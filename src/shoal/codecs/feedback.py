@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shoal.codecs.leaves import each
+from shoal.codecs.leaves import map_tensors
 from shoal.codecs.raw import Raw
 from shoal.core.codec import Codec, Direction, Packet
 from shoal.core.types import Tree
@@ -21,7 +21,7 @@ Residual = Mapping[str, Tensor]  # the error of earlier packets in each tensor, 
 class UpdateCodec(Codec):
     """A codec for updates. Messages are sent unchanged, since a model cannot be sparsified like an update."""
 
-    def way(self, direction: Direction) -> Codec:
+    def for_direction(self, direction: Direction) -> Codec:
         """See `Codec`."""
         return self if direction == "up" else Raw()
 
@@ -39,11 +39,11 @@ class FeedbackCodec(UpdateCodec):
     def fed_back(
         self, function: Callable[[str, Tensor], Any], tree: Tree, memory: Residual | None
     ) -> tuple[Packet, Any]:
-        """The packet of `each(function, tree)`, and the memory: the accumulated error of all packets."""
+        """The packet of `map_tensors(function, tree)`, and the memory: the accumulated error."""
         if not self.feedback:
-            return Packet(each(function, tree)), memory
+            return Packet(map_tensors(function, tree)), memory
         whole = corrected(tree, memory)
-        packet = Packet(each(function, whole))
+        packet = Packet(map_tensors(function, whole))
         return packet, left_out(whole, self.decode(packet))
 
 
@@ -54,19 +54,19 @@ def corrected(tree: Tree, residual: Residual | None) -> Tree:
         lacking = (residual or {}).get(path)
         return leaf + lacking if lacking is not None and lacking.shape == leaf.shape else leaf
 
-    return each(add, tree) if residual else tree
+    return map_tensors(add, tree) if residual else tree
 
 
 def left_out(tree: Tree, decoded: Tree) -> dict[str, Tensor]:
     """The error of the decoded tree, by path; tensors without an error are not listed."""
     found: dict[str, Tensor] = {}
     arrived: dict[str, Tensor] = {}
-    each(arrived.__setitem__, decoded)
+    map_tensors(arrived.__setitem__, decoded)
 
     def compare(path: str, leaf: Tensor) -> None:
         lacking = leaf - arrived[path]
         if bool(lacking.any()):
             found[path] = lacking
 
-    each(compare, tree)
+    map_tensors(compare, tree)
     return found

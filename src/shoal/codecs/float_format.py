@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.codecs.leaves import bits_of, dtype_name, each, numbers, opened, reshaped, words_of
+from shoal.codecs.leaves import bits_of, dtype_name, map_tensors, numbers, reshaped, unmap_tensors, words_of
 from shoal.core.codec import Codec, Packet
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
@@ -70,11 +70,11 @@ class FloatFormat(Codec):
             short = _cut(leaf, name) if words is None else _drawn(leaf, name, words)
             return Short(short, dtype_name(leaf))
 
-        return Packet(each(shorten, tree)), memory
+        return Packet(map_tensors(shorten, tree)), memory
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
-        return opened(Short, Short.whole, packet.content)
+        return unmap_tensors(Short, Short.whole, packet.content)
 
 
 def float16() -> FloatFormat:

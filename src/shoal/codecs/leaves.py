@@ -21,35 +21,37 @@ _FLOATS = {"float64": torch.float64, "float32": torch.float32, "float16": torch.
 }
 
 
-def each(function: Callable[[str, Tensor], Any], tree: Tree, path: str = "") -> Tree:
+def map_tensors(function: Callable[[str, Tensor], Any], tree: Tree, path: str = "") -> Tree:
     """Replace every floating-point tensor with elements of more than one byte by `function(path, tensor)`."""
     if isinstance(tree, Tensor):
         wide = tree.is_floating_point() and tree.element_size() > 1
         return function(path, tree) if wide else tree
     if isinstance(tree, NAMED):
-        return {name: each(function, value, f"{path}.{name}") for name, value in tree.items()}
+        return {name: map_tensors(function, value, f"{path}.{name}") for name, value in tree.items()}
     if isinstance(tree, tuple | list):
         names = getattr(tree, "_fields", range(len(tree)))
-        parts = [each(function, part, f"{path}.{name}") for name, part in zip(names, tree, strict=True)]
+        parts = [
+            map_tensors(function, part, f"{path}.{name}") for name, part in zip(names, tree, strict=True)
+        ]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     return tree
 
 
-def opened(kind: type, whole: Callable[[Any], Tensor], tree: Tree) -> Tree:
-    """The inverse of `each`: replace every node of this kind by `whole(node)`.
+def unmap_tensors(kind: type, whole: Callable[[Any], Tensor], tree: Tree) -> Tree:
+    """The inverse of `map_tensors`: replace every node of this kind by `whole(node)`.
 
     Named tensors of one dtype are put into one vector, like those of a model.
     """
     if isinstance(tree, kind):
         return whole(tree)
     if isinstance(tree, NAMED):
-        found = {name: opened(kind, whole, value) for name, value in tree.items()}
+        found = {name: unmap_tensors(kind, whole, value) for name, value in tree.items()}
         alike = any(isinstance(value, kind) for value in tree.values()) and all(
             isinstance(value, Tensor) for value in found.values()
         )
         return flat(found) if alike else found
     if isinstance(tree, tuple | list):
-        parts = [opened(kind, whole, part) for part in tree]
+        parts = [unmap_tensors(kind, whole, part) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     return tree
 

@@ -21,13 +21,13 @@ from torch import Tensor
 from shoal.codecs.leaves import (
     bits_of,
     dtype_name,
-    each,
+    map_tensors,
     numbers,
-    opened,
     packed_length,
     reshaped,
     size_of,
     some_bytes,
+    unmap_tensors,
     words_of,
 )
 from shoal.codecs.uniform import BITS, WHOLE
@@ -104,11 +104,11 @@ class Qsgd(Codec):
             pack_buckets(numbers(leaf), self.bucket, bits, *words, norms, data[head:])
             return Levels(torch.from_numpy(data), bits, self.bucket, tuple(leaf.shape), dtype_name(leaf))
 
-        return Packet(each(code, tree)), memory
+        return Packet(map_tensors(code, tree)), memory
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
-        return opened(Levels, Levels.whole, packet.content)
+        return unmap_tensors(Levels, Levels.whole, packet.content)
 
 
 def _header(size: int, bucket: int) -> int:

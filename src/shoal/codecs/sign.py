@@ -19,11 +19,11 @@ from shoal.codecs.feedback import FeedbackCodec
 from shoal.codecs.leaves import (
     dtype_name,
     numbers,
-    opened,
     packed_length,
     reshaped,
     size_of,
     some_bytes,
+    unmap_tensors,
 )
 from shoal.core.codec import Packet
 from shoal.core.key import Key
@@ -71,7 +71,7 @@ class Sign(FeedbackCodec):
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
-        return opened(Signs, Signs.whole, packet.content)
+        return unmap_tensors(Signs, Signs.whole, packet.content)
 
 
 def _signs(leaf: Tensor) -> Tensor | Signs:

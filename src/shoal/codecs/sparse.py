@@ -21,10 +21,10 @@ from shoal.codecs.feedback import FeedbackCodec
 from shoal.codecs.leaves import (
     dtype_name,
     numbers,
-    opened,
     packed_length,
     size_of,
     some_bytes,
+    unmap_tensors,
     words_of,
 )
 from shoal.core.codec import Packet
@@ -101,7 +101,7 @@ class TopK(FeedbackCodec):
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
-        return opened(Chosen, lambda node: node.whole(self.share), packet.content)
+        return unmap_tensors(Chosen, lambda node: node.whole(self.share), packet.content)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class RandomK(FeedbackCodec):
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
-        return opened(Drawn, lambda node: node.whole(self.share), packet.content)
+        return unmap_tensors(Drawn, lambda node: node.whole(self.share), packet.content)
 
 
 def _check_share(share: float) -> None:

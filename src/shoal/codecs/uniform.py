@@ -19,13 +19,13 @@ from torch import Tensor
 from shoal.codecs.leaves import (
     bits_of,
     dtype_name,
-    each,
+    map_tensors,
     numbers,
-    opened,
     packed_length,
     reshaped,
     size_of,
     some_bytes,
+    unmap_tensors,
     words_of,
 )
 from shoal.core.codec import Codec, Packet
@@ -101,11 +101,11 @@ class UniformAffine(Codec):
                 _coded(numbers(leaf), bits, length, random, words), bits, tuple(leaf.shape), dtype_name(leaf)
             )
 
-        return Packet(each(code, tree)), memory
+        return Packet(map_tensors(code, tree)), memory
 
     def decode(self, packet: Packet, reference: Tree = None) -> Tree:
         """See `Codec`."""
-        return opened(Codes, Codes.whole, packet.content)
+        return unmap_tensors(Codes, Codes.whole, packet.content)
 
 
 def _coded(x: np.ndarray, bits: int, length: int, random: bool, words: tuple[int, int]) -> Tensor:

@@ -70,7 +70,7 @@ def read_reply(codec: Codec, verb: Verb, packet: Packet) -> tuple[Reply | None, 
     if verb != "update":
         return content, ""
     try:
-        return content._replace(payload=codec.way("up").decode(Packet(content.payload))), ""
+        return content._replace(payload=codec.for_direction("up").decode(Packet(content.payload))), ""
     except Exception as error:  # the bytes are untrusted and may be anything
         return None, f"it cannot be decoded: {type(error).__name__}: {error}"
 
@@ -89,12 +89,12 @@ class ClientSide:
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
     privacy: Privacy | None = None
-    forgiving: bool = False  # whether an error on a client costs only its reply instead of ending the run
+    tolerates_errors: bool = False  # an error on a client costs its reply and does not end the run
 
     @property
     def remembers(self) -> bool:
         """Whether clients have a memory."""
-        return self.method.remembers or self.codec.way("up").remembers
+        return self.method.remembers or self.codec.for_direction("up").remembers
 
     @cached_property
     def fresh(self) -> Memory:
@@ -118,7 +118,7 @@ class ClientSide:
             client,
             memory,
             context,
-            lambda: Visit(*work(client, memory, self.codec.way("down").decode(packet), context)),
+            lambda: Visit(*work(client, memory, self.codec.for_direction("down").decode(packet), context)),
         )
 
     def guarded(
@@ -131,7 +131,7 @@ class ClientSide:
         except DeclinedError as reason:
             return Visit(memory, None, str(reason))
         except Exception as error:
-            if not self.forgiving:
+            if not self.tolerates_errors:
                 raise
             cause = error.__cause__ or error
             return Visit(memory, None, f"{type(cause).__name__}: {cause}")
@@ -173,7 +173,7 @@ class ClientSide:
         if self.privacy is not None:
             reply = self.privacy.protect(reply, context.key.fold("privacy"))
         reply = self.method.upload(reply, context.setting)
-        packet, coded = self.codec.way("up").encode(
+        packet, coded = self.codec.for_direction("up").encode(
             reply.payload, setting=context.setting, key=context.key.fold("codec"), memory=coded
         )
         return coded, Packet(reply._replace(payload=packet.content))

@@ -49,7 +49,7 @@ class Codec(ABC):
         """Whether decoding returns exactly what was encoded, for every setting."""
         return False
 
-    def way(self, direction: Direction) -> Codec:
+    def for_direction(self, direction: Direction) -> Codec:
         """The codec for replies or for messages: itself, unless it treats the two differently."""
         return self
 

@@ -16,7 +16,7 @@ from shoal.core.key import Key
 from shoal.core.types import Cohort, Context, Reply, Tree, Version, message_part
 
 
-class Way(Protocol):
+class ClientRunner(Protocol):
     """The part of an engine that runs an exchange; see `Engine`."""
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
@@ -39,8 +39,8 @@ class Store(Protocol):
 class Collusion:
     """Wraps an engine's exchange so that attackers in the cohort can collude."""
 
-    def __init__(self, side: ClientSide, way: Way, store: Store) -> None:
-        self._side, self._way, self._store = side, way, store
+    def __init__(self, side: ClientSide, runner: ClientRunner, store: Store) -> None:
+        self._side, self._runner, self._store = side, runner, store
 
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
@@ -49,19 +49,19 @@ class Collusion:
             i for i, client in enumerate(cohort.ids) if is_update and self._side.attacks(client, work.round)
         ]
         if not attackers:
-            yield from self._way.exchange(work, cohort, message, key)
+            yield from self._runner.exchange(work, cohort, message, key)
             return
         members, part = cohort.take(attackers), message_part(message, attackers)
         trained = [
             single
-            for delivery in self._way.exchange(work._replace(verb="train"), members, part, key)
+            for delivery in self._runner.exchange(work._replace(verb="train"), members, part, key)
             for single in delivery.singles()
         ]
         attacking = set(attackers)
         honest = [i for i in range(len(cohort.ids)) if i not in attacking]
         replies: Iterator[Delivery] = iter(())
         if honest:
-            replies = self._way.exchange(work, cohort.take(honest), message_part(message, honest), key)
+            replies = self._runner.exchange(work, cohort.take(honest), message_part(message, honest), key)
         seen: list[Reply] = []
         if self._knows_all:
             held = [single for delivery in replies for single in delivery.singles()]
@@ -72,7 +72,7 @@ class Collusion:
 
     def close(self) -> None:
         """Release the resources of the wrapped part of the engine."""
-        self._way.close()
+        self._runner.close()
 
     @property
     def _knows_all(self) -> bool:
@@ -120,7 +120,7 @@ class Collusion:
         memory = self._store.read(client, work.version) if side.remembers else None
         with Stage("update", client, work.round):
             coded, answer = side.send(reply, memory.codec if memory else None, context)
-            if memory is not None and side.codec.way("up").remembers:
+            if memory is not None and side.codec.for_direction("up").remembers:
                 kept = memory._replace(codec=coded)
                 self._store.write(client, work.accepted.get(client), work.version, kept)
             decoded, reason = side.read("update", answer)

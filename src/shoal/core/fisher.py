@@ -21,7 +21,7 @@ from torch.func import functional_call, grad, vmap
 from shoal.core.data import Data
 from shoal.core.flat import Flat
 from shoal.core.task import LOSSES, Task
-from shoal.core.threads import side_by_side
+from shoal.core.threads import parallel_map
 from shoal.core.types import Weights
 
 LARGEST_STACK = 2**24  # numbers in the gradients held at once, for all samples of a chunk together
@@ -50,7 +50,7 @@ def fisher_diagonals(
 ) -> list[Flat]:
     """F of several clients' models, each on all of its samples."""
     pairs = list(zip(weights, data, strict=True))
-    return side_by_side(lambda pair: fisher_diagonal(task, pair[0], *pair[1].all), pairs, threads)
+    return parallel_map(lambda pair: fisher_diagonal(task, pair[0], *pair[1].all), pairs, threads)
 
 
 def normalised(fisher: Flat) -> Flat:

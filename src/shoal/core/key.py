@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from shoal.kernels import philox
-from shoal.kernels.blocks import FOLD_INT, FOLD_TEXT
+from shoal.kernels.philox_blocks import FOLD_INT, FOLD_TEXT
 
 _INT, _TEXT = int(FOLD_INT), int(FOLD_TEXT)  # an integer and a string never give the same key
 

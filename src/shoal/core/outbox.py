@@ -13,7 +13,12 @@ class Outbox:
     """The packets of one message. A message that clients share is encoded once for each setting."""
 
     def __init__(self, codec: Codec, cohort: Cohort, message: Tree, key: Key) -> None:
-        self._codec, self._cohort, self._message, self._key = codec.way("down"), cohort, message, key
+        self._codec, self._cohort, self._message, self._key = (
+            codec.for_direction("down"),
+            cohort,
+            message,
+            key,
+        )
         self._shared = not any(isinstance(field, PerClient) for field in message)
         self._made: dict[str, tuple[Packet, Tree, int]] = {}
 

@@ -51,7 +51,7 @@ LOSSES: dict[LossName, Loss] = {
 }
 
 
-class Live:
+class ResidentModel:
     """A model that is trained in place, in the dtype and memory layout that are fastest for it.
 
     `values` are the float32 weights, which a step changes; with another dtype, `leaves` are their rounded
@@ -136,7 +136,9 @@ class Task:
     channels_last: frozenset[str] = frozenset()  # the names of the convolutions computed in that layout
     _modules: dict[bool, nn.Module] = field(init=False, repr=False, compare=False)
     _shapes: dict[str, torch.Size] = field(init=False, repr=False, compare=False)
-    _live: dict[torch.dtype, Live] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _resident: dict[torch.dtype, ResidentModel] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
     _idle: list[nn.Module] = field(init=False, repr=False, compare=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -159,13 +161,13 @@ class Task:
         """How the trained parameters are stored in one vector."""
         return Layout(tuple(self._shapes), tuple(self._shapes.values()))
 
-    def live(self, dtype: torch.dtype) -> Live:
+    def resident(self, dtype: torch.dtype) -> ResidentModel:
         """The resident copy of the model, in which all clients train: nothing is allocated per client."""
-        if dtype not in self._live:
-            self._live[dtype] = Live(
+        if dtype not in self._resident:
+            self._resident[dtype] = ResidentModel(
                 copy.deepcopy(self._modules[True]), self.noise_shapes, self.frozen, dtype, self.channels_last
             )
-        return self._live[dtype]
+        return self._resident[dtype]
 
     def init(self, key: Key) -> Weights:
         """Initial weights, drawn from the key."""

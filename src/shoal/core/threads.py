@@ -38,7 +38,7 @@ if hasattr(os, "register_at_fork"):  # a forked process has a copy of the pool, 
     os.register_at_fork(after_in_child=other_threads.cache_clear)
 
 
-def side_by_side(
+def parallel_map(
     work: Callable[[Item], Result], items: Sequence[Item], threads: int | None = None
 ) -> list[Result]:
     """`work(item)` for each item, in order; threads, by default one per core, take one item after another."""
@@ -63,14 +63,14 @@ def side_by_side(
     return [done[place] for place in range(len(items))]
 
 
-def both(first: Callable[[], Item], second: Callable[[], Result]) -> tuple[Item, Result]:
+def parallel_pair(first: Callable[[], Item], second: Callable[[], Result]) -> tuple[Item, Result]:
     """The results of two functions that run in parallel."""
     functions: list[Callable[[], Any]] = [first, second]
-    one, two = side_by_side(lambda function: function(), functions)
+    one, two = parallel_map(lambda function: function(), functions)
     return one, two
 
 
-def in_threads(work: np.ndarray, threads: int, some: Callable[[int, int], None], clients: int) -> None:
+def parallel_ranges(work: np.ndarray, threads: int, some: Callable[[int, int], None], clients: int) -> None:
     """Run all clients in threads, which take one range of clients after another, the longest first.
 
     `some(first, last)` runs the clients `first` to `last` (exclusive); `work` [clients] is the work of each,
@@ -80,7 +80,7 @@ def in_threads(work: np.ndarray, threads: int, some: Callable[[int, int], None],
     if threads == 1:
         some(0, clients)
     else:
-        side_by_side(lambda each: some(*each), ranges(work, threads), threads)
+        parallel_map(lambda each: some(*each), ranges(work, threads), threads)
 
 
 def ranges(work: np.ndarray, threads: int) -> list[tuple[int, int]]:

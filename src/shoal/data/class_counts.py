@@ -21,7 +21,7 @@ def cut(total: int, shares: np.ndarray) -> np.ndarray:
     return np.diff(edges, prepend=0)
 
 
-def even(total: int, parts: int) -> np.ndarray:
+def split_evenly(total: int, parts: int) -> np.ndarray:
     """Divide `total` into `parts` whole numbers that differ by at most one, larger ones first."""
     return total // parts + (np.arange(parts) < total % parts)
 
@@ -76,11 +76,11 @@ def spread(per_class: np.ndarray, holders: np.ndarray) -> np.ndarray:
                 f"use fewer clients, or fewer classes per client"
             )
         if len(who):
-            counts[who, label] = even(int(total), len(who))
+            counts[who, label] = split_evenly(int(total), len(who))
     return counts
 
 
-def few_each(clients: int, total: int, classes: int, rng: Generator) -> np.ndarray:
+def assign_classes(clients: int, total: int, classes: int, rng: Generator) -> np.ndarray:
     """[clients, total] bool: each client takes the `classes` classes with the fewest holders.
 
     Ties are broken at random. Clients choose in random order, because the last ones take classes with one

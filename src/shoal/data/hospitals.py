@@ -9,8 +9,8 @@ import torch
 
 from shoal.core.data import Dataset
 from shoal.core.errors import SpecError
+from shoal.data.downloads import FILES
 from shoal.data.fetch import fetch_files
-from shoal.data.sources import FILES
 
 HEART_HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 

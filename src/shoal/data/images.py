@@ -12,9 +12,9 @@ from torch import Tensor
 
 from shoal.core.data import Dataset
 from shoal.core.errors import SpecError
+from shoal.data.downloads import ARCHIVES, FILES
 from shoal.data.fetch import fetch_files, fetch_members
 from shoal.data.file_formats import read_cifar, read_idx, read_svhn
-from shoal.data.sources import ARCHIVES, FILES
 
 EmnistSplit = Literal["digits", "letters", "balanced", "byclass", "bymerge", "mnist"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from shoal.core.data import Dataset, Partition, Shards
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.data.class_counts import even, few_each, skewed, spread, top_up
+from shoal.data.class_counts import assign_classes, skewed, split_evenly, spread, top_up
 from shoal.data.kl_band import KlBand
 from shoal.data.partition_steps import (
     at_least,
@@ -37,7 +37,7 @@ class Iid(Partition):
         """Divide the samples. Sizes differ by at most one."""
         count = len(dataset.y_train)
         enough(dataset, count, self.clients)
-        sizes = even(count, self.clients)
+        sizes = split_evenly(count, self.clients)
         return by_counts(np.zeros(count, np.int64), sizes[:, None], key)
 
 
@@ -54,7 +54,7 @@ class Consecutive(Partition):
         """Divide the rows. Sizes differ by at most one, larger ones first."""
         count = len(dataset.y_train)
         enough(dataset, count, self.clients)
-        owner = np.repeat(np.arange(self.clients), even(count, self.clients))
+        owner = np.repeat(np.arange(self.clients), split_evenly(count, self.clients))
         return DealtShards.by_owner(owner, self.clients, key.fold("order"))
 
 
@@ -96,7 +96,7 @@ class LabelShards(Partition):
         enough(dataset, per_class.sum(), self.clients)
         check_shards("classes", self.classes, self.clients, len(per_class), dataset.name)
         rng = key.fold("holders").numpy()
-        holders = few_each(self.clients, len(per_class), self.classes, rng)
+        holders = assign_classes(self.clients, len(per_class), self.classes, rng)
         return by_counts(labels_of(dataset), spread(per_class, holders), key)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from shoal.core.data import Dataset, Partition, Shards
 from shoal.core.errors import SpecError
 from shoal.core.key import Key
-from shoal.data.class_counts import few_each, skewed, spread, top_up
+from shoal.data.class_counts import assign_classes, skewed, spread, top_up
 from shoal.data.partition_steps import (
     at_least,
     by_counts,
@@ -76,7 +76,7 @@ class Unseen(Partition):
             else:
                 total = which.stop - which.start
                 check_shards("shards", self.shards, clients, total, f"the {name} part of {dataset.name}")
-                counts[who, which] = few_each(clients, total, self.shards, draw.numpy())
+                counts[who, which] = assign_classes(clients, total, self.shards, draw.numpy())
         if self.shards is not None:
             counts = spread(per_class, counts.astype(bool))
         return by_counts(labels_of(dataset), counts, key)

@@ -56,7 +56,7 @@ class Blocks:
             and not overridden(side.method.client_method, Method, "upload")
             and side.codec.transparent
             and side.privacy is None
-            and not side.forgiving  # if errors are forgiven, they must be traced to one client
+            and not side.tolerates_errors  # if errors are forgiven, they must be traced to one client
         )
         self._own_replies = self._as_one and overridden(
             side.method.client_method, Training, "client_training"
@@ -194,7 +194,7 @@ class Blocks:
 
     def _scheduled(self, clients: Sequence[int], key: Key) -> Sequence[Data | None]:
         """The samples of all clients from one call; all None if an error must be traced to its client."""
-        if not self._side.forgiving:
+        if not self._side.tolerates_errors:
             with suppress(Exception):  # the client with the faulty samples will raise it again
                 return self._side.scheduled(clients, key)
         return [None] * len(clients)

@@ -1,4 +1,7 @@
-"""The local engine: all clients on this machine, one after another, in blocks, or in worker processes."""
+"""The engine of this process: it runs clients one after another, in blocks, or in worker processes.
+
+With a `RemoteRunner`, clients run elsewhere instead: on a Ray cluster, or at the sites of a federation.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from shoal.core.arrivals import Timetable
 from shoal.core.client import ClientSide
-from shoal.core.collusion import Collusion, Way
+from shoal.core.collusion import ClientRunner, Collusion
 from shoal.core.data import Shards
 from shoal.core.devices import Fleet
 from shoal.core.engine import TRAINING, Delivery, Engine, Memory, Walk, Work
@@ -31,10 +34,10 @@ MODES: dict[type, str] = {Serial: "serial", Blocks: "block", Workers: "workers"}
 EXCHANGED = 2  # legs of a round that are always exchanged, so that the byte counts of later legs are known
 
 
-class Elsewhere(NamedTuple):
-    """A way to run clients on other machines."""
+class RemoteRunner(NamedTuple):
+    """Runs clients on other machines."""
 
-    start: Callable[[ClientSide, MemoryStore], Way]
+    start: Callable[[ClientSide, MemoryStore], ClientRunner]
     keeps_memories: bool = False  # whether the clients' memories stay on those machines
 
 
@@ -49,29 +52,29 @@ class LocalEngine(Engine):
         workers: int = 1,
         timetable: Timetable | None = None,  # the clients that are present in each round; None: all
         fleet: Fleet | None = None,  # the devices, if they are simulated
-        elsewhere: Elsewhere | None = None,  # runs the clients on a cluster instead of here
+        remote: RemoteRunner | None = None,  # runs the clients on a cluster instead of here
         timeout: float = math.inf,  # seconds for one client, in a worker process
     ) -> None:
         self._fleet = fleet
         self._side, self._shards, self._store = side, shards, MemoryStore()
         self._timetable = timetable or (lambda round: range(len(shards)))
         self._threads, self._timeout = workers, timeout
-        if elsewhere is not None:
-            ways = [elsewhere.start(side, self._store)]
+        if remote is not None:
+            runners = [remote.start(side, self._store)]
         else:
-            ways = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
+            runners = [self._in_mode(one) for one in (self._candidates() if mode == "auto" else [mode])]
             solver = solver_of(side.method)
             if solver is not None:
                 solver.prepare(side.task)  # before processes are forked, and before "auto" measures time
-        self._here = elsewhere is None
-        self._keeps_memories = elsewhere is None or not elsewhere.keeps_memories
-        self._auto = Auto(ways, shards.counts)
-        self._way: Auto | Collusion = self._auto
-        blocks = any(isinstance(way, Blocks) for way in ways)
+        self._here = remote is None
+        self._keeps_memories = remote is None or not remote.keeps_memories
+        self._auto = Auto(runners, shards.counts)
+        self._runner: Auto | Collusion = self._auto
+        blocks = any(isinstance(runner, Blocks) for runner in runners)
         if side.attack is not None and (side.attack.knows != "own" or blocks):
-            self._way = Collusion(side, self._way, self._store)
+            self._runner = Collusion(side, self._runner, self._store)
 
-    def _in_mode(self, mode: Mode) -> Way:
+    def _in_mode(self, mode: Mode) -> ClientRunner:
         if mode == "block":
             return Blocks(self._side, self._store, self._threads)
         if mode == "workers":
@@ -87,7 +90,7 @@ class LocalEngine(Engine):
     @property
     def mode(self) -> str:
         """The mode in use; with "auto" the one that is being tried, or the fastest."""
-        return MODES[type(self._auto.way)] if self._here else "cluster"
+        return MODES[type(self._auto.runner)] if self._here else "cluster"
 
     @property
     def settled(self) -> bool:
@@ -124,7 +127,7 @@ class LocalEngine(Engine):
     def exchange(self, work: Work, cohort: Cohort, message: Tree, key: Key) -> Iterator[Delivery]:
         """See `Engine`."""
         self._store.forget_replaced(work.accepted)
-        deliveries = self._way.exchange(work, cohort, message, key)
+        deliveries = self._runner.exchange(work, cohort, message, key)
         if self._fleet is None or work.verb not in TRAINING:
             return deliveries
         return self._timed(self._fleet, work, cohort, deliveries)
@@ -191,4 +194,4 @@ class LocalEngine(Engine):
 
     def close(self) -> None:
         """See `Engine`."""
-        self._way.close()
+        self._runner.close()

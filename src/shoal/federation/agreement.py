@@ -11,15 +11,15 @@ from shoal.data.sites import Agreement, SiteSummary, agree
 from shoal.federation.letters import SURVEY, Letter, SiteJob, write_job
 from shoal.federation.own_files import agreement_tree, own_source, read_agreement, read_summary
 from shoal.federation.roster import DESCRIPTION, SLOW_POLL, Roster, SiteState, collect
-from shoal.runs.files import write_whole
+from shoal.runs.files import write_atomic
 from shoal.spec import Spec
 
 
-def settled(roster: Roster, spec: Spec, text: str, file: Path, seconds: float) -> Agreement:
+def load_or_negotiate(roster: Roster, spec: Spec, text: str, file: Path, seconds: float) -> Agreement:
     """The agreement of this run: from the file, or a new one, which is written to it."""
     if not file.exists():
         summaries = _surveyed(roster, text, seconds, spec.faults.min_replies)
-        write_whole(file, to_bytes(agreement_tree(_agreed(roster, spec, summaries))))
+        write_atomic(file, to_bytes(agreement_tree(_agreed(roster, spec, summaries))))
     return read_agreement(from_bytes(file.read_bytes()))
 
 

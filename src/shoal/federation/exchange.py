@@ -14,13 +14,13 @@ from shoal.core.outbox import Outbox
 from shoal.core.types import Cohort, Tree, Version
 from shoal.federation.letters import Answer, Letter, SiteJob, write_job
 from shoal.federation.roster import Found, Roster, collect
-from shoal.round_clock import ALWAYS, Deadline, surplus
+from shoal.round_clock import NO_DEADLINE, Deadline, surplus
 
 
 class SiteExchange:
     """Sends each member of a cohort its packet, and waits for the replies."""
 
-    def __init__(self, codec: Codec, roster: Roster, deadline: Deadline = ALWAYS) -> None:
+    def __init__(self, codec: Codec, roster: Roster, deadline: Deadline = NO_DEADLINE) -> None:
         self._codec, self._roster, self._deadline = codec, roster, deadline
         self._round, self._began = -1, 0.0
         self._saved: Mapping[int, Version] = {}  # the memories in the last checkpoint

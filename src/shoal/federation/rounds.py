@@ -17,8 +17,8 @@ from shoal.core.client import ClientData
 from shoal.core.data import Batching, Block, Data, Shards
 from shoal.core.errors import SpecError, StageError
 from shoal.core.key import Key
-from shoal.engines.local import Elsewhere, LocalEngine
-from shoal.federation.agreement import settled
+from shoal.engines.local import LocalEngine, RemoteRunner
+from shoal.federation.agreement import load_or_negotiate
 from shoal.federation.exchange import SiteExchange
 from shoal.federation.letters import Post
 from shoal.federation.own_files import asks_agreement
@@ -26,13 +26,13 @@ from shoal.federation.roster import WAITING, Roster, SiteState
 from shoal.federation.site_client import SiteInvitation, invitation_packet, run_name
 from shoal.federation.site_data import Expected, expected_of
 from shoal.loop import start
-from shoal.round_clock import ALWAYS, Deadline
+from shoal.round_clock import NO_DEADLINE, Deadline
 from shoal.run_settings import Checkpoint
-from shoal.runs.build import Setup, as_method, build, client_side, deal, make_task, server_side
+from shoal.runs.build import Setup, as_method, build, client_side, load_and_partition, make_task, server_side
 from shoal.runs.crowd import fleet_of
 from shoal.runs.directory import RunDirectory
-from shoal.runs.files import write_whole
-from shoal.runs.runner import environment, one_thread, play
+from shoal.runs.files import write_atomic
+from shoal.runs.runner import environment, one_thread, run_remaining_rounds
 from shoal.spec import Spec, dump_spec
 
 AGREEMENT = "agreement"  # in the run's directory: the encoding of samples at all sites
@@ -105,7 +105,7 @@ def run_rounds(
         roster.profile_key = lambda round: key.fold("round", round).fold("admit")
         agreed = None
         if asks_agreement(spec) and not plan.simulated:
-            agreed = settled(roster, spec, text, directory.path / AGREEMENT, plan.wait)
+            agreed = load_or_negotiate(roster, spec, text, directory.path / AGREEMENT, plan.wait)
         expected = expected_of(spec, agreed)
         roster.invitation = invitation_packet(text, SiteInvitation(spec, expected, _attackers(spec)))
         roster.wait(plan.wait, spec.faults.min_replies, list(sites))
@@ -119,7 +119,7 @@ def run_rounds(
             roster.status |= {"round": record["round"], "last": record}
             roster.write()
 
-        play(setup, progress, saved.records, directory, watch, report)
+        run_remaining_rounds(setup, progress, saved.records, directory, watch, report)
         roster.status["phase"] = "finished"
         roster.write()
 
@@ -128,7 +128,7 @@ def _token(directory: RunDirectory) -> str:
     """A random token that distinguishes this run from others of the same spec."""
     path = directory.path / RUN
     if not path.exists():
-        write_whole(path, json.dumps({"token": secrets.token_hex(8)}).encode())
+        write_atomic(path, json.dumps({"token": secrets.token_hex(8)}).encode())
     token: str = json.loads(path.read_text(encoding="utf-8"))["token"]
     return token
 
@@ -140,29 +140,29 @@ def _attackers(spec: Spec) -> frozenset[int]:
     if spec.attack.knows != "own":
         raise SpecError("[attack] colluding attackers must run in one place; run it on engine local")
     key = spec.seeds.key("order", spec.seed).fold("attackers")
-    return spec.attack.members(len(deal(spec)[1]), key)
+    return spec.attack.members(len(load_and_partition(spec)[1]), key)
 
 
 def _simulated(spec: Spec, roster: Roster) -> Setup:
     """The server of a federation whose sites hold the shares of the spec's partition."""
-    way = SiteExchange(spec.codec, roster)
-    return build(spec, Elsewhere(lambda side, store: way, keeps_memories=True))
+    runner = SiteExchange(spec.codec, roster)
+    return build(spec, RemoteRunner(lambda side, store: runner, keeps_memories=True))
 
 
 def _real(spec: Spec, expected: Expected, roster: Roster) -> Setup:
     """The server of a federation whose sites hold their own data."""
     faults = spec.faults
     deadline = Deadline(math.inf if faults.deadline is None else faults.deadline, faults.over_select)
-    way = SiteExchange(spec.codec, roster, deadline)
+    runner = SiteExchange(spec.codec, roster, deadline)
     task, shards = make_task(spec, expected.samples()), DeclaredShards(roster)
     side = client_side(spec, task, NoData())
     asks = as_method(spec.method).asks_report or spec.selector.asks_report
     fleet = fleet_of(spec, task, shards) if asks else None
-    elsewhere = Elsewhere(lambda side, store: way, keeps_memories=True)
-    engine = LocalEngine(side, shards, "serial", 1, _Timetable(roster, faults.min_replies), fleet, elsewhere)
+    remote = RemoteRunner(lambda side, store: runner, keeps_memories=True)
+    engine = LocalEngine(side, shards, "serial", 1, _Timetable(roster, faults.min_replies), fleet, remote)
     federation = server_side(spec, task, engine, len(roster.sites))
     spec.selector.check(len(roster.sites))
-    return Setup(spec, replace(federation, deadline=ALWAYS), None, shards, side)
+    return Setup(spec, replace(federation, deadline=NO_DEADLINE), None, shards, side)
 
 
 class _Timetable:

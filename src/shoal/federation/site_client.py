@@ -26,7 +26,7 @@ from shoal.federation.letters import DESCRIBE, SURVEY, Answer, SiteJob, job_key,
 from shoal.federation.own_files import asks_agreement, own_source, summary_tree
 from shoal.federation.site_data import Expected, open_source
 from shoal.runs.build import client_side, make_task
-from shoal.runs.files import write_whole
+from shoal.runs.files import write_atomic
 from shoal.runs.runner import environment
 from shoal.spec import Spec, from_table
 
@@ -114,7 +114,7 @@ class SiteClient:
             if other.name != run:
                 shutil.rmtree(other, ignore_errors=True)
         (self._folder / "memory" / run).mkdir(parents=True, exist_ok=True)
-        write_whole(self._folder / "memory" / run / "invitation", packet)
+        write_atomic(self._folder / "memory" / run / "invitation", packet)
         self._say(f"joined the run of {invitation.spec.method_name} with {joined.samples} samples")
         return joined
 
@@ -168,7 +168,7 @@ class SiteClient:
 
     def _keep(self, job: SiteJob, memory: Memory) -> None:
         wanted = {(job.round, job.leg), job.accepted, job.saved} - {None}
-        write_whole(self._path(job.run, (job.round, job.leg)), to_bytes(memory))
+        write_atomic(self._path(job.run, (job.round, job.leg)), to_bytes(memory))
         names = {self._path(job.run, version).name for version in wanted if version} | {"invitation"}
         for file in (self._folder / "memory" / job.run).iterdir():
             if file.name not in names and not file.name.startswith("."):
@@ -191,13 +191,15 @@ def join(run: str, invitation: SiteInvitation, number: int, source: str, folder:
     if solver is not None:
         solver.prepare(task)  # before the site is ready: rounds have deadlines
     evaluates = source != "spec" and spec.evaluate.clients > 0
-    side = replace(side, forgiving=source == "spec")  # at a real site, an error message could reveal data
+    side = replace(
+        side, tolerates_errors=source == "spec"
+    )  # at a real site, an error message could reveal data
     return Joined(run, side, expected, samples, evaluates)
 
 
 def sent_model(side: ClientSide, packet: Packet) -> Weights | None:
     """The model in a message; None if there is no complete one."""
-    model = getattr(side.codec.way("down").decode(packet), "model", None)
+    model = getattr(side.codec.for_direction("down").decode(packet), "model", None)
     whole = isinstance(model, Weights) and set(model.params) == set(side.task.shapes)
     return model if whole else None
 

@@ -25,7 +25,7 @@ from shoal.data.client_data import Simulated
 from shoal.data.sites import Agreement
 from shoal.federation.own_files import agreement_tree, load_own, own_source, read_agreement
 from shoal.run_settings import Sites
-from shoal.runs.build import Samples, deal, load_dataset
+from shoal.runs.build import Samples, load_and_partition, load_dataset
 from shoal.spec import Spec, TaskSpec
 
 SPEC = "spec"  # the source of a simulated federation: the client's share of the spec's partition
@@ -78,7 +78,7 @@ def open_source(source: str, spec: Spec, expected: Expected, client: int) -> tup
     """The data of a client, and its number of training samples."""
     key = spec.seeds.key("partition", spec.seed).fold("holdings")
     if source == SPEC:
-        dataset, shards = deal(spec)
+        dataset, shards = load_and_partition(spec)
         if client >= len(shards):
             raise SpecError(f"the spec's partition has {len(shards)} clients; there is no client {client}")
         return Simulated(dataset, shards, key), shards.count(client)

@@ -10,25 +10,25 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from multiprocessing import get_context
 
-# in two halves that take about as long to compile; networks are in one, because they have layers in common
+# two halves that take about equally long to compile; all networks are in one, because they share layers
 MODULES = (
     ("conv_training", "conv_outputs", "mlp_training", "mlp_loss", "formats", "progress"),
     (
-        *("philox", "generator", "swarm", "logistic", "packing", "trimming", "critical", "products", "fold"),
-        *("vector_math", "cholesky", "label_balance", "sketch", "quantile", "columns", "runs", "mixing"),
-        *("mutation", "eigen", "turns"),
+        *("philox", "generator", "swarm", "logistic", "packing", "trimming", "extremes", "products", "fold"),
+        *("model_steps", "cholesky", "label_balance", "sketch", "quantile", "columns", "index_ranges"),
+        *("mixing", "mutation", "eigen", "polar_factors"),
     ),
 )
 
 
 def warm_up() -> None:
-    """Compile all kernels, or load them from numba's cache: the halves in processes of their own."""
+    """Compile all kernels, or load them from numba's cache, each half in its own process."""
     import_module(f"{__name__}.jit").forget_stale_code()  # once, before anything is written
     with ProcessPoolExecutor(len(MODULES), get_context("spawn")) as pool:
         list(pool.map(_load, MODULES))
 
 
 def _load(names: tuple[str, ...]) -> None:
-    gc.disable()  # it takes 7 % of the time to look through all that a compiler makes
+    gc.disable()  # scanning all the objects that a compiler creates takes 7 % of the time
     for name in names:
         import_module(f"{__name__}.{name}")

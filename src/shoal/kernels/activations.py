@@ -1,7 +1,7 @@
 """Activations between dense layers: the backward pass of ReLU and dropout, and fused features.
 
-Fused features are `lambda g + (1 - lambda) h`, with one lambda or one for each feature: h is what enters the
-last layer, g comes behind each sample and is fixed.
+Fused features are `lambda g + (1 - lambda) h`, with one lambda or one for each feature: h is the input of the
+last layer, and g is fixed and stored after each sample.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 
 @bare
 def mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index, scale: Real) -> None:
-    """The backward pass of ReLU, and of dropout, which multiplied by `scale` what it kept.
+    """The backward pass of ReLU, and of dropout, which multiplied the values it kept by `scale`.
 
     Values in the padding are 0, so the gradients there become 0 too.
     """
@@ -27,7 +27,7 @@ def mask(slopes: np.ndarray, values: np.ndarray, at: Index, n: Index, scale: Rea
 
 @bare
 def fuse(net: Net, work: Workspace, x: np.ndarray, rows: np.ndarray) -> None:
-    """Put fused features in the place of those that enter the last layer, and keep these."""
+    """Replace the features that enter the last layer by fused ones, and save the originals."""
     top = net.weights.size - 1
     wide, stride, shared = net.sizes[top], net.strides[top], work.mix.size == 1
     first = x.shape[1] - wide
@@ -42,7 +42,7 @@ def fuse(net: Net, work: Workspace, x: np.ndarray, rows: np.ndarray) -> None:
 
 @bare
 def unfuse(net: Net, work: Workspace, batch: Index) -> None:
-    """Undo it, and turn the gradients of the fused features into those of the own ones and of lambda."""
+    """Undo `fuse`, and turn the gradients of fused features into those of the original ones and of lambda."""
     top = net.weights.size - 1
     wide, stride, shared = net.sizes[top], net.strides[top], work.mix.size == 1
     for i in range(work.mix.size):

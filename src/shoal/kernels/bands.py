@@ -1,4 +1,4 @@
-"""The products of dense layers, in pieces for which the nearest cache has room."""
+"""The matrix products of dense layers, in pieces that fit into the nearest cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.kernels.layout import clear
 from shoal.kernels.tiles import LANES, TALL, TALLER, make_dot, make_outer
 
 CHUNK = 64  # samples processed together: their values stay in the outer cache, their pages in the TLB
-_WIDE = 800  # numbers of each sample that are multiplied with all rows before the next ones
+_WIDE = 800  # numbers of each sample that are multiplied by all rows before the next ones
 
 
 def _dot_band(rows: int) -> Callable[..., None]:
@@ -91,7 +91,7 @@ def accumulate(
 ) -> None:  # fmt: skip
     """y[r, i] += scale * (s[r, i] + sum_{k < n} a[r, k] * x[k, i]) for i < columns, in rows of `wide`.
 
-    The shift s lies as y does; it counts as 0 if it is empty.
+    The shift s has the layout of y; it counts as 0 if it is empty.
     """
     apart()
     for k in range(0, n, CHUNK):

@@ -1,4 +1,4 @@
-"""Cholesky's decomposition with pivots, which ends when nothing is left."""
+"""The pivoted Cholesky decomposition, which stops when the remainder is negligible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.kernels.row_sums import subtract_rows
 
 @inner
 def _taken(left: np.ndarray, row: np.ndarray, pivot: np.intp) -> float:
-    """Take the squares of a row from what is left on the diagonal, at the pivot all; returns the sum."""
+    """Subtract a row's squares from the remaining diagonal, which becomes 0 at the pivot; returns its sum."""
     for i in range(left.size):
         left[i] -= row[i] * row[i]
     left[pivot] = 0.0
@@ -23,7 +23,7 @@ def _taken(left: np.ndarray, row: np.ndarray, pivot: np.intp) -> float:
 
 @kernel(int64(given(float64, 2), float64, float64[:, ::1], int64[::1]))
 def pivoted_rows(gram: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.ndarray) -> int:
-    """See `pivoted`; fills as many rows and pivots as the rank that it returns, -1 if there is no room."""
+    """See `pivoted`; fills one row and one pivot for each rank. Returns the rank, -1 if there is no room."""
     n, left = len(gram), np.empty(len(gram))
     trace = 0.0
     for i in range(n):
@@ -47,8 +47,8 @@ def pivoted_rows(gram: np.ndarray, tolerance: float, out: np.ndarray, pivots: np
 
 
 def pivoted(gram: np.ndarray, most: int, tolerance: float) -> np.ndarray | None:
-    """L [rank, n] with L^T L = gram [n, n] but for `tolerance` of its trace; None if its rank would be above
-    `most`. The largest of what is left comes first."""
+    """L [rank, n] with L^T L = gram [n, n] up to `tolerance` of its trace; None if its rank would be above
+    `most`. Each pivot is the largest number that remains on the diagonal."""
     out = np.empty((most, len(gram)))
     rank = pivoted_rows(gram, tolerance, out, np.empty(most, np.int64))
     return None if rank < 0 else out[:rank]
@@ -56,11 +56,11 @@ def pivoted(gram: np.ndarray, most: int, tolerance: float) -> np.ndarray | None:
 
 @kernel(int64(given(float32, 2), float64, float64[:, ::1], int64[::1]))
 def spanning(vectors: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.ndarray) -> int:
-    """`pivoted_rows` of the inner products of vectors, the columns of a matrix [width, n], without computing
-    those that are not needed: only a pivot's are.
+    """`pivoted_rows` of the inner products of vectors, which are the columns of a matrix [width, n].
 
-    Row k of L holds the products of all vectors with the k-th direction: with what is left of pivot k beside
-    the directions before, at length 1.
+    Only the inner products with pivots are computed; the others are not needed. Row k of L holds the products
+    of all vectors with the k-th direction: the part of pivot k that is orthogonal to the previous directions,
+    scaled to length 1.
     """
     n, directions = vectors.shape[1], np.empty((len(out), len(vectors)))
     left = np.zeros(n)
@@ -87,7 +87,7 @@ def spanning(vectors: np.ndarray, tolerance: float, out: np.ndarray, pivots: np.
 
 @kernel(types.void(given(float64, 2), given(int64, 1), float64[:, ::1]))
 def interpolate(lower: np.ndarray, pivots: np.ndarray, out: np.ndarray) -> None:
-    """T [rank, n], from L: column i of what was decomposed is the sum of the pivots' columns, times T[:, i].
+    """T [rank, n], from L: column i of the decomposed matrix is the sum of the pivots' columns times T[:, i].
 
     L is upper triangular in the columns of the pivots.
     """

@@ -1,4 +1,4 @@
-"""Some columns of a large matrix, taken several times."""
+"""Several selections of columns from a large matrix, in one pass."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from numba import float32, int64, types
 
 from shoal.kernels.jit import given, kernel
 
-_BLOCK = 4096  # columns of a row that stay in the cache while all choices take theirs
+_BLOCK = 4096  # columns of a row that stay in the cache while all selections read them
 
 
 @kernel(types.void(given(float32, 1), given(int64, 2), float32[:, ::1]))
 def take(row: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
-    """out[t, p] = row[places[t, p]], for several choices of places, each ascending.
+    """out[t, p] = row[places[t, p]], for several selections of places, each ascending.
 
-    To take one choice after another would read most of the row from memory each time.
+    Taking one selection after another would read most of the row from memory each time.
     """
     tries, count = places.shape
     if out.shape[0] != tries or out.shape[1] != count:

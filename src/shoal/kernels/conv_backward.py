@@ -1,14 +1,15 @@
 """The backward pass of convolutions, sample by sample.
 
-Of the gradients of a convolution's outputs most are 0: of a window only the maximum has one, and behind ReLU
-only what is positive. The others are collected in lists, and the tiles go through these. Where an input is
-not finite, the lists have all positions: 0 times infinity has to show, as it does in torch.
+Most gradients of a convolution's outputs are 0: only the maximum of a pooling window has one, and only if
+ReLU left it positive. The others are collected in lists, which the tiles go through. Where an input is not
+finite, the lists contain all positions: 0 times infinity has to show in the result, as it does in torch.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from shoal.kernels.channel_order import turn
 from shoal.kernels.conv_forward import Dropping, keep_scale
 from shoal.kernels.conv_layout import (
     SORTED,
@@ -23,7 +24,6 @@ from shoal.kernels.conv_lists import list_positions, make_pass, make_sort
 from shoal.kernels.conv_tiles import make_gather
 from shoal.kernels.jit import Flag, Index, Real, apart, bare
 from shoal.kernels.layout import Net, Workspace, clear
-from shoal.kernels.moves import turn
 from shoal.kernels.vectors import BROAD
 
 _five_two, _five, _five_half = make_gather(5, 32), make_gather(5, 16), make_gather(5, 8)
@@ -31,7 +31,7 @@ _three_two, _three = make_gather(3, 32), make_gather(3, 16)
 _one_four, _one = make_gather(1, 64), make_gather(1, 16)
 _passed, _sort, _sort_one = make_pass(8), make_sort(4), make_sort(1)
 _HALF = 8  # lanes of a tile for short runs
-_FIVE = 32 if BROAD else 16  # of one with five lines
+_FIVE = 32 if BROAD else 16  # lanes of a tile with five lines
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -63,7 +63,7 @@ def conv_backward(
 
 @bare
 def scale_of(drop: Dropping, hidden: Index) -> Real:
-    """By what dropout multiplies the gradients of what it keeps."""
+    """The factor by which dropout multiplies the gradients of what it keeps."""
     return keep_scale(drop.rates[hidden]) if drop.on else _ONE
 
 
@@ -72,9 +72,9 @@ def _pass(
     s: ConvShape, values: np.ndarray, at: Index, slopes: np.ndarray, there: Index, homes: np.ndarray,
     passing: np.ndarray, gradient: np.ndarray, scale: Real,
 ) -> None:  # fmt: skip
-    """What passes a layer's ReLU and dropout, which leave 0 where nothing does, or its sigmoid.
+    """The gradients that pass a layer's ReLU and dropout, or its sigmoid.
 
-    Adds it to the gradients of the biases.
+    Where none passes, the outputs are 0. Adds them to the gradients of the biases.
     """
     apart()
     if s.sigmoid:
@@ -83,7 +83,7 @@ def _pass(
     for c in range(0, s.wide, 8):
         source = (values, at + c, slopes, there + c, homes, s.homes)
         _passed(passing, c, s.wide, *source, gradient, s.biases + c, s.area, scale)
-    clear(gradient, s.biases + s.outputs, s.wide - s.outputs)  # vectors end behind a position's channels
+    clear(gradient, s.biases + s.outputs, s.wide - s.outputs)  # vectors end after a position's channels
 
 
 @bare
@@ -109,7 +109,7 @@ def _gather(
     """For each of `count` lists, y[target + (line, k)] += sum_e factors[e] * x[places[e] + (line, k)].
 
     There are `lines` of `run` numbers, a multiple of 16, or 8 with room for 16. All lists go through one tile
-    before the next: so the part of x that they share stays in the cache.
+    before the next, so that the part of x that they share stays in the cache.
     """
     line = 0
     while line < lines:
@@ -147,7 +147,7 @@ def _add_weights(
     s: ConvShape, gradient: np.ndarray, inputs: np.ndarray, sample: Index, strange: Flag,
     passing: np.ndarray, which: np.ndarray, wo: Index, places: np.ndarray, lists: Lists,
 ) -> None:  # fmt: skip
-    """Add a sample's gradients of the weights: for each output, multiples of what its kernel saw."""
+    """Add a sample's gradients of the weights: for each output, multiples of the inputs its kernel saw."""
     apart()
     block, none, one = positions_at_once(s), np.int64(0), np.int64(1)
     run = _HALF if s.run <= _HALF else s.padded
@@ -166,7 +166,7 @@ def _add_weights(
             lists.lengths[0], lists.starts[0] = _list_all(s, out, passing, which, wo, places, lists), none
             lists.targets[0] = s.weights + out * s.lines * s.padded
             _gather(gradient, s.padded, inputs, sample, s.line, lists, one, s.lines, run)
-        for line in range(s.lines):  # vectors end behind the run, where the next pixels are
+        for line in range(s.lines):  # vectors end after the run, in the next pixels
             at = s.weights + (out * s.lines + line) * s.padded
             clear(gradient, at + s.run, s.padded - s.run)
 
@@ -176,7 +176,7 @@ def _list_all(
     s: ConvShape, out: Index, passing: np.ndarray, which: np.ndarray, wo: Index, places: np.ndarray,
     lists: Lists,
 ) -> Index:  # fmt: skip
-    """List all places, also those whose gradient is 0; returns how many."""
+    """List all places, including those whose gradient is 0; returns how many there are."""
     for i in range(s.everywhere):
         p, q = i // s.window, i % s.window
         own = p < s.area and which[wo + p * s.wide + out] == q
@@ -190,7 +190,7 @@ def _add_slopes(
     s: ConvShape, slopes: np.ndarray, params: np.ndarray, passing: np.ndarray, which: np.ndarray, wo: Index,
     places: np.ndarray, lists: Lists,
 ) -> None:  # fmt: skip
-    """The gradients of a layer's input: around each position multiples of the kernels of its outputs."""
+    """The gradients of a layer's input: around each position, multiples of the kernels of its outputs."""
     apart()
     clear(slopes, s.before, s.size)
     none, step = np.int64(0), s.lines * s.padded

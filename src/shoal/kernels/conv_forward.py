@@ -1,4 +1,4 @@
-"""The forward pass of convolutions, sample by sample: what is computed is used while it is in the cache."""
+"""The forward pass of convolutions, sample by sample: results are used while they are in the cache."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.blocks import FOLD_INT, FOLD_TEXT, PER_BLOCK, fold, fractions
+from shoal.kernels.channel_order import all_finite, turn, weave
 from shoal.kernels.conv_layout import ALONG, FEW, GROUP, ConvNet, ConvShape, ConvWork, shape_of
 from shoal.kernels.conv_tiles import make_pool, make_strip, make_window
 from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare
 from shoal.kernels.layout import Net, Workspace, clear, copy
-from shoal.kernels.moves import all_finite, turn, weave
 from shoal.kernels.passes import forward_layer
+from shoal.kernels.philox_blocks import FOLD_INT, FOLD_TEXT, PER_BLOCK, fold, fractions
 from shoal.kernels.vectors import BROAD
 
 _BROADEST, _LANES, _HALF = 32, 16, 8  # output channels of a tile
-# positions of a tile of 32 or 16 channels, and of 8: 12 and 8 of AVX2's 16 registers are sums
+# positions of a tile of 32 or 16 channels, and of 8: sums take 12 and 8 of AVX2's 16 registers
 _TALL, _TALLER = 8 if BROAD else 6, 8
 _window_broad, _window = make_window(_TALL, _BROADEST), make_window(_TALL, _LANES)
 _window_half = make_window(_TALLER, _HALF)
@@ -43,13 +43,13 @@ def step_key(words: np.ndarray, step: Index) -> tuple[Word, Word]:
 
 @bare
 def keep_scale(rate: Real) -> Real:
-    """What survives dropout is multiplied by this."""
+    """The factor by which dropout multiplies the values it keeps."""
     return np.float32(1 / (1 - np.float64(rate)))
 
 
 @bare
 def _draw(space: np.ndarray, drop: Dropping, layer: Index, size: Index, b: Index) -> Index:
-    """Draw the random numbers of a sample for a layer of this size: a part of those of the mini-batch.
+    """Draw a sample's random numbers for a layer of this size, which are a part of the mini-batch's.
 
     Returns where they start.
     """
@@ -168,7 +168,7 @@ def _sum_group(
 
 @bare
 def _sum_line(s: ConvShape, sums: np.ndarray, image: np.ndarray, y: Index, kernels: np.ndarray) -> None:
-    """The sums of a convolution at a line of windows: in strips, of which the last ends with the line."""
+    """The sums of a convolution for a line of windows, in strips; the last strip ends where the line does."""
     apart()
     line, wide = s.line // s.inputs, 2 * s.strips
     broad = BROAD and wide >= 2 * ALONG
@@ -188,10 +188,10 @@ def _pool_group(
     s: ConvShape, count: Index, sums: np.ndarray, which: np.ndarray, at: Index, params: np.ndarray,
     seen: np.ndarray, target: np.ndarray, to: Index, homes: np.ndarray, first: Index,
 ) -> None:  # fmt: skip
-    """Bias, ReLU and pool of these sums.
+    """Apply bias, ReLU and pooling to these sums.
 
-    The last vector may end behind a position's own channels. It is 0 there, and what comes next is a border,
-    or written later: the last channels come first.
+    The last vector may extend past a position's own channels. It is 0 there, and what follows is either a
+    border or written later, because the last channels are processed first.
     """
     apart()
     for c in range(s.wide - _HALF, -1, -_HALF):
@@ -208,7 +208,7 @@ def _squash_group(
     s: ConvShape, count: Index, sums: np.ndarray, params: np.ndarray, seen: np.ndarray, target: np.ndarray,
     to: Index, homes: np.ndarray, first: Index,
 ) -> None:  # fmt: skip
-    """Bias and sigmoid of these sums."""
+    """Apply bias and sigmoid to these sums."""
     apart()
     bias = params[s.biases : s.biases + s.outputs]
     for p in range(count):
@@ -221,7 +221,7 @@ def _squash_group(
 
 @bare
 def _drop_inside(conv: ConvNet, held: ConvWork, layer: Index, at: Index, b: Index, drop: Dropping) -> None:
-    """Dropout of a sample between convolutions. Random numbers lie channel by channel."""
+    """Dropout of a sample between convolutions. Random numbers are ordered channel by channel."""
     s, rate = shape_of(conv, layer), drop.rates[layer]
     skip, scale = _draw(held.noise, drop, layer, s.outputs * s.area, b), keep_scale(rate)
     for p in range(s.area):

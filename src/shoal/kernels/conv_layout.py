@@ -1,8 +1,9 @@
 """The memory layout of convolutions.
 
-Activations lie channels last, each sample with the border of zeros that the next convolution pads it with. So
-what a kernel sees of one line of the image is one run of numbers. Parameters lie as [out, line, run], with
-every run padded to whole vectors; gradients, momentum, start and shift lie in the same way.
+Activations are stored channels last, each sample with the border of zeros that the next convolution pads it
+with. So the part of an image line that a kernel sees is one contiguous run of numbers. Parameters are stored
+as [out, line, run], with every run padded to whole vectors; gradients, momentum, initial parameters and shift
+have the same layout.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from shoal.kernels.layout import ROUNDED, Destination, clear, leave, zeros
 from shoal.kernels.plan import ConvLayer, ConvPlan
 
 RUN = 16  # runs of parameters are padded to multiples of this
-WIDE = 8  # channels of convolutions' outputs are
-SORTED = 8  # output positions whose outputs are listed for the gradients of the input
-_CACHED = 12000  # numbers of the input of which those that one tile needs are in the nearest cache
-FEW = 6  # output channels of a first layer whose vectors lie along a line: with more, channels fill them
-ALONG = 8  # positions of such a vector, or half of them
-GROUP = 48  # output positions that are computed before they are pooled: whole windows, and whole tiles
+WIDE = 8  # output channels of convolutions are padded to multiples of this
+SORTED = 8  # output positions whose outputs are listed together for the gradients of the input
+_CACHED = 12000  # input size, in numbers, at which the part that one tile needs is in the nearest cache
+FEW = 6  # most output channels of a first layer whose vectors lie along a line; more channels fill vectors
+ALONG = 8  # positions of such a vector, or half its positions
+GROUP = 48  # output positions that are computed before they are pooled: whole windows and whole tiles
 _ZERO = np.float32(0)
 
 
@@ -36,20 +37,20 @@ class ConvShape(NamedTuple):
     lines: Index  # height of a kernel
     run: Index  # its width times the input channels
     padded: Index  # run, padded
-    line: Index  # distance of two lines of the input
+    line: Index  # distance between two lines of the input
     area: Index  # output positions, after the pool
     window: Index  # positions that each of them is the maximum of: 4 with a pool, otherwise 1
-    everywhere: Index  # positions of the convolution, also those that the pool leaves out
-    size: Index  # of a sample of the input, with its border and room for vectors that end behind it
+    everywhere: Index  # positions of the convolution, including those that the pool leaves out
+    size: Index  # of a sample of the input, with its border and room for vectors that end after it
     places: Index  # where its part of `ConvNet.places` starts
     homes: Index  # where its part of `ConvNet.homes` starts
-    before: Index  # the sizes of the layers before
-    which: Index  # the padded outputs of the layers before
+    before: Index  # the total size of the previous layers' inputs
+    which: Index  # the total size of the previous layers' padded outputs
     weights: Index  # where they start in the padded parameters
     biases: Index
     kernels: Index  # where the weights start in `ConvWork.kernels`
-    strips: Index  # windows of a line, if vectors lie along it, otherwise 0
-    plane: Index  # distance of two channels of the image, if vectors lie along its lines
+    strips: Index  # windows of a line if vectors lie along it, otherwise 0
+    plane: Index  # distance between two channels of the image, if vectors lie along its lines
     sigmoid: Index  # 1 if its activation is a sigmoid, 0 for ReLU
 
 
@@ -57,9 +58,9 @@ class ConvNet(NamedTuple):
     """All convolutions, as kernels take them."""
 
     numbers: np.ndarray  # [layers, fields of ConvShape]
-    places: np.ndarray  # of every position, where in a sample its kernel starts; windows lie together
-    homes: np.ndarray  # where an output goes in a sample of the next layer; first those of the pixels
-    order: np.ndarray  # where each of the model's parameters lies in the padded ones
+    places: np.ndarray  # for every position, where its kernel starts in a sample; windows are contiguous
+    homes: np.ndarray  # where each output goes in a sample of the next layer; the image's pixels come first
+    order: np.ndarray  # where each of the model's parameters lies in the padded layout
 
 
 @lru_cache(maxsize=16)
@@ -95,7 +96,7 @@ def tables(plan: ConvPlan) -> ConvNet:
 
 
 def _has_strips(layer: ConvLayer) -> bool:
-    """Whether it has few outputs, and lines of windows that strips of neighbouring positions fit into."""
+    """Whether a layer has few outputs, and lines of windows that strips of adjacent positions fit into."""
     return layer.pool and layer.stride == (1, 1) and layer.channels <= FEW and 2 * layer.output[2] >= ALONG
 
 
@@ -104,9 +105,9 @@ def _up(number: int, step: int) -> int:
 
 
 def _places(layer: ConvLayer, line: int) -> np.ndarray:
-    """The offsets of a kernel in a sample; those of a window one after another, those in no window last.
+    """The offsets of a kernel in a sample: windows are contiguous, and positions in no window come last.
 
-    Some more follow, so that tiles may go on behind the last.
+    Padding follows, so that tiles may continue past the last offset.
     """
     (high, wide), (down, right) = layer.sides, layer.stride
     grid = np.arange(high)[:, None] * down * line + np.arange(wide) * right * layer.shape[0]
@@ -119,7 +120,7 @@ def _places(layer: ConvLayer, line: int) -> np.ndarray:
 
 
 def _homes(shape: tuple[int, int, int], layer: ConvLayer | None) -> np.ndarray:
-    """Where the pixels of an image lie in a sample of the layer that takes it; None: without a border."""
+    """Where the pixels of an image lie in a sample of the layer that reads it; None: no border."""
     channels, high, wide = shape
     above, left = (0, 0) if layer is None else layer.padding
     pixels = (np.arange(high)[:, None] + above) * (wide + 2 * left) + np.arange(wide) + left
@@ -145,30 +146,30 @@ def shape_of(conv: ConvNet, layer: Index) -> ConvShape:
 
 
 class Lists(NamedTuple):
-    """Lists for `make_gather`, int64 but for the factors."""
+    """Lists for `make_gather`; all are int64 except the factors."""
 
     places: np.ndarray
     factors: np.ndarray
-    starts: np.ndarray  # of each list in these
+    starts: np.ndarray  # where each list starts in these
     lengths: np.ndarray
     targets: np.ndarray  # where its sums go
 
 
 @bare
 def positions_at_once(s: ConvShape) -> Index:
-    """How many output positions are listed for the weights: what their kernels see stays in the cache."""
+    """How many output positions are listed together for the weights: what they read stays in the cache."""
     return min(s.area, max(16, s.area * _CACHED // s.size))
 
 
 class ConvWork(NamedTuple):
-    """The arrays used in training, with the layout of the parameters, of a mini-batch, or of a sample."""
+    """The arrays used in training. Each has the layout of the parameters, of a mini-batch, or of a sample."""
 
     params: np.ndarray
     gradient: np.ndarray
     speed: np.ndarray  # momentum; empty without it
-    origin: np.ndarray  # the parameters at the start; empty if nothing needs them
+    origin: np.ndarray  # the initial parameters; empty if nothing needs them
     shift: np.ndarray  # added to every gradient; empty without it
-    kernels: np.ndarray  # the parameters once more, as [line, run, out]
+    kernels: np.ndarray  # another copy of the parameters, as [line, run, out]
     image: np.ndarray  # a sample with its border, channel by channel; empty unless the first layer has strips
     inputs: np.ndarray  # activations of the mini-batch: of each layer, all samples
     which: np.ndarray  # int32: the position of each maximum in its window
@@ -226,7 +227,7 @@ def make_conv_work(
 
 @bare
 def pack_conv(order: np.ndarray, flat: np.ndarray, params: np.ndarray) -> None:
-    """Copy the convolutions' parameters into the padded layout; `flat` may have more behind them."""
+    """Copy the convolutions' parameters into the padded layout; `flat` may continue after them."""
     apart()
     clear(params, np.int64(0), params.size)
     for i in range(order.size):
@@ -235,7 +236,7 @@ def pack_conv(order: np.ndarray, flat: np.ndarray, params: np.ndarray) -> None:
 
 @bare
 def pack_conv_difference(order: np.ndarray, flat: np.ndarray, less: np.ndarray, params: np.ndarray) -> Flag:
-    """Copy flat - less into the padded layout, the padding of which is 0: see `pack_difference`."""
+    """Copy flat - less into the padded layout, whose padding is 0: see `pack_difference`."""
     apart()
     found: Flag = False
     for i in range(order.size):
@@ -265,7 +266,7 @@ def unpack_conv(
 
 @bare
 def lay_kernels(conv: ConvNet, params: np.ndarray, kernels: np.ndarray) -> None:
-    """Copy the parameters into the form in which the forward pass reads them."""
+    """Copy the parameters into the layout that the forward pass reads."""
     apart()
     for layer in range(len(conv.numbers)):
         s = shape_of(conv, layer)

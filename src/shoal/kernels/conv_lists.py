@@ -1,7 +1,7 @@
-"""Which gradients of a convolution's outputs are not 0, as lists for `make_gather`.
+"""Lists, for `make_gather`, of the gradients of a convolution's outputs that are not 0.
 
-All entries are written, each over the one before if that was 0: a branch that is taken at random costs more
-than many entries.
+All entries are written, each overwriting the previous one if that was 0: an unpredictable branch costs more
+than many writes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def list_positions(
     slopes: Any, so: Any, which: Any, wo: Any, step: Any,
     places: Any, po: Any, window: Any, n: Any,
 ) -> Any:  # fmt: skip
-    """For p < n list slopes[so + p*step], if it is not 0, and its place; returns how many are listed.
+    """For p < n, list slopes[so + p*step] and its place unless it is 0; returns how many are listed.
 
     The place is places[po + p*window + which[wo + p*step]].
     """
@@ -86,10 +86,10 @@ def list_positions(
 
 
 def make_sort(window: int) -> Callable[..., Any]:
-    """Code that lists the outputs of one position, those of each place in its window by themselves.
+    """Code that lists the outputs of one position, separately for each place in its window.
 
     sort(listed, lo, factors, fo, slopes, so, which, wo, step, n): for c < n, slopes[so + c] goes to the list
-    q = which[wo + c], unless it is 0, together with c*step. Lists are n apart; returns the length of each.
+    q = which[wo + c], unless it is 0, together with c*step. Lists start n apart; returns the length of each.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:

@@ -45,7 +45,7 @@ def _outputs(
 
 
 def conv_outputs(plan: ConvPlan, params: np.ndarray, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """[rows, heads]: the outputs of a model [P], without dropout, for some rows of the samples x [N, D]."""
+    """[rows, heads]: the outputs of a model [P], without dropout, for the given rows of samples x [N, D]."""
     if params.shape != (plan.params,) or x.shape[1:] != (plan.inputs,):
         raise ValueError(f"{params.shape} parameters and {x.shape} samples do not fit {plan}")
     if len(rows) and (rows.min() < 0 or rows.max() >= len(x)):

@@ -1,12 +1,14 @@
 """The vector code that convolutions need.
 
-`make_window` goes forward: the vector lies along output channels, and a tile has several output positions.
-`make_strip` does so where channels are too few for a vector: there it lies along a line of the image.
-`make_gather` goes backward: it adds up multiples of pieces of an array, each from a place of its own. After
-ReLU and pool most gradients are 0, and only the others are in its list.
+- `make_window` is for the forward pass: vectors lie along output channels, and a tile covers several output
+  positions.
+- `make_strip` is for the forward pass with too few channels for a vector: vectors lie along a line of the
+  image.
+- `make_gather` is for the backward pass: it adds up multiples of pieces of an array, each from its own place.
+  After ReLU and pooling most gradients are 0, and only the others are in its list.
 
-Every lane is a sum of its own, of one fused multiply-add after another, so its bits do not depend on the size
-of a tile.
+Every lane is a separate sum, computed by one fused multiply-add after another, so its bits do not depend on
+the size of a tile.
 """
 
 from __future__ import annotations
@@ -79,14 +81,14 @@ def make_window(rows: int, lanes: int) -> Callable[..., None]:
 
 
 def make_strip(length: int, channels: int) -> Callable[..., None]:
-    """Code for a convolution at `length` positions of a line, 8 or 16, and at those below them, for up to 8
+    """Code for a convolution at `length` positions of a line (8 or 16) and at those below them, for up to 8
     output channels.
 
     strip(z, zo, zs, a, ao, plane, line, w, wo, ws, inputs, lines, columns): for r < 2, i < length,
     c < channels
     z[zo + (i//2*4 + r*2 + i%2)*zs + c] = the sum over d < inputs, j < lines, k < columns of
     a[ao + d*plane + (j + r)*line + i + k] * w[wo + ((j*columns + k)*inputs + d)*ws + c].
-    So windows of 2 x 2 positions follow each other. For channels <= c < 8, 0 is written.
+    So each window of 2 x 2 positions is contiguous. For channels <= c < 8, 0 is written.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
@@ -171,8 +173,8 @@ def make_pool(positions: int, lanes: int) -> Callable[..., None]:
 
     pool(y, yo, homes, ho, which, wo, z, zo, zs, bias, bo, seen, so, own, n): for p < n, i < lanes
     y[yo + homes[ho + p] + i] = relu(bias[bo + i] + max_q z[zo + (p*positions + q)*zs + i]), or 0 for
-    i >= own; which[wo + p*zs + i] = the first q of the maximum; seen[so + i] += all of y. As in torch, nan is
-    larger than any number and stays nan.
+    i >= own; which[wo + p*zs + i] = the first q of the maximum; seen[so + i] += the sum of these y. As in
+    torch, nan counts as larger than any number and stays nan.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:

@@ -1,8 +1,8 @@
 """Local training of small convolutional networks, and of perceptrons with dropout: many clients per call.
 
-Convolutions come first and go sample by sample; dense layers follow, as in `mlp_training`. Clients are
-trained one after another and share only the workspace, so a client's bits do not depend on the others of the
-call.
+Convolutions come first and are processed sample by sample; dense layers follow, as in `mlp_training`. Clients
+are trained one after another and share only the workspace, so a client's bits do not depend on the other
+clients of the call.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _ZERO = np.float32(0)
 
 
 class ConvBody(NamedTuple):
-    """What training knows of the layers, besides the dense ones."""
+    """What training needs to know about the layers, apart from the dense ones."""
 
     net: ConvNet
     work: ConvWork
     words: np.ndarray  # [C, 2] uint64: the clients' keys
-    own: np.ndarray  # [2] uint64: the key of the client that trains
+    own: np.ndarray  # [2] uint64: the key of the client in training
     rates: np.ndarray  # [hidden layers] float32: of dropout
     names: np.ndarray  # [hidden layers] uint64
     scales: np.ndarray  # of dropout, as `backward` takes them
@@ -94,7 +94,7 @@ def conv_ahead(
 def _descend_rounded(
     order: np.ndarray, held: ConvWork, work: Workspace, rule: StepRule, step: Index, origin: np.ndarray
 ) -> None:
-    """As `descend`, in the order of the model: what is drawn for a number depends on its place there."""
+    """As `descend`, but in the order of the model: the draw for a number depends on its place there."""
     apart()
     for first in range(0, order.size, ROUNDED):
         last = min(first + ROUNDED, order.size)
@@ -190,7 +190,7 @@ def _train(
 
 
 def conv_kernel(plan: ConvPlan, words: np.ndarray, names: np.ndarray) -> Callable[[int, int, Clients], int]:
-    """Trains at most so many clients of a network, in steps of at most so many samples; see `_train`."""
+    """A function that trains up to `most` clients of a network, with at most `batch` samples per step."""
     sizes, rates = (
         np.array(plan.dense.sizes, np.int64),
         np.array([drop.rate for drop in plan.drops], np.float32),

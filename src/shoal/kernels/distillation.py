@@ -1,6 +1,6 @@
 """Gradients of distillation losses: agreement with the predictions of another model.
 
-The derivative of KL(p || softmax(z / tau)) by z is (softmax(z / tau) - p) / tau, for a fixed p.
+The gradient of KL(p || softmax(z / tau)) with respect to z is (softmax(z / tau) - p) / tau, for a fixed p.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 
 @bare
 def _softmax(z: np.ndarray, at: Index, heads: Index, but: Index, tau: Real, out: np.ndarray) -> None:
-    """out = softmax(z[at : at + heads] / tau) over all classes but one, which gets 0."""
+    """out = softmax(z[at : at + heads] / tau) over all classes except `but`, which gets 0."""
     top, total = np.float32(-np.inf), _ZERO
     for head in range(heads):
         if head != but:
@@ -57,9 +57,9 @@ def follow(
     work: Workspace, at: Index, heads: Index, stride: Index, labels: np.ndarray, rows: np.ndarray,
     before: np.ndarray, now: np.ndarray, beta: float, tau: float,
 ) -> None:  # fmt: skip
-    """Add the gradients of `beta tau^2 KL(before || now)` at temperature tau, the mean over samples `rows`.
+    """Add the gradients of `beta tau^2 KL(before || now)` at temperature tau, averaged over samples `rows`.
 
-    Outputs and gradients start at `at`; `now` is space for one prediction.
+    Outputs and gradients start at `at`; `now` is scratch space for one prediction.
     """
     share = np.float32(beta * tau / rows.size)
     for b in range(rows.size):
@@ -74,9 +74,9 @@ def agree(
     work: Workspace, at: Index, heads: Index, stride: Index, labels: np.ndarray, rows: np.ndarray,
     classes: np.ndarray, learned: np.ndarray, g_a: float, g_b: float, now: np.ndarray, said: np.ndarray,
 ) -> None:  # fmt: skip
-    """Add the gradients of the terms for generated features, see `train`; their outputs come last.
+    """Add the gradients of the terms for `generated` features (see `training_job`); their outputs come last.
 
-    `now` and `said` are space for one prediction each.
+    `now` and `said` are scratch space for one prediction each.
     """
     n, none = rows.size, np.int64(-1)
     share_a, share_b = np.float32(g_a / max(classes.size - n, 1)), np.float32(g_b / n)

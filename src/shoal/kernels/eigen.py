@@ -1,8 +1,8 @@
-"""Eigenvectors of small symmetric matrices, for which to call LAPACK takes longer than to compute them.
+"""Eigenvectors of small symmetric matrices, for which calling LAPACK takes longer than computing them.
 
-Householder's reflections make a matrix tridiagonal, A = Q T Q^T, and the implicit QL algorithm makes that
-diagonal (Golub and Van Loan, Matrix Computations, section 8.3). Eigenvectors are rows here, so that the
-innermost loops go along the memory.
+Householder reflections make a matrix tridiagonal, A = Q T Q^T, and the implicit QL algorithm makes that
+diagonal (Golub and Van Loan, Matrix Computations, section 8.3). Eigenvectors are stored as rows here, so that
+the innermost loops run along memory.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from shoal.kernels.jit import given, inner, kernel
 from shoal.kernels.products import inner_products
 from shoal.kernels.row_sums import subtract_rows
 
-_ROUNDING = 2.0**-53  # of its neighbours on the diagonal: what is no more beside it is nothing
-TINY = 1e-60  # squares, and with them their inverses, that may not fit into float32
+_ROUNDING = 2.0**-53  # off-diagonal numbers up to this share of their diagonal neighbours count as 0
+TINY = 1e-60  # squares below this, or above its inverse, may not fit into float32
 _BYTES = 4  # of a float32
-_STEPS = 60  # for one eigenvalue, at most; one or two are usual
+_STEPS = 60  # at most, for one eigenvalue; one or two are usual
 
 
 @inner
 def _tridiagonalise(matrix: np.ndarray, diagonal: np.ndarray, beside: np.ndarray) -> np.ndarray:
-    """The transpose of Q. The matrix is overwritten: with the vectors of the reflections, in its rows."""
+    """The transpose of Q. The matrix is overwritten: its rows receive the vectors of the reflections."""
     n, scales, sums = len(matrix), np.zeros(len(matrix)), np.empty(len(matrix))
     for k in range(n):
         diagonal[k] = matrix[k, k]
@@ -63,7 +63,7 @@ def _tridiagonalise(matrix: np.ndarray, diagonal: np.ndarray, beside: np.ndarray
 
 @inner
 def _image(rows: np.ndarray, vector: np.ndarray, scale: float, sums: np.ndarray) -> np.ndarray:
-    """The sum of rows, each times its number in the vector, and times `scale`."""
+    """The sum of rows, each times its entry in the vector and times `scale`."""
     found = sums[: vector.size]
     found[:] = 0.0
     subtract_rows(found, -scale * vector, rows)
@@ -72,7 +72,7 @@ def _image(rows: np.ndarray, vector: np.ndarray, scale: float, sums: np.ndarray)
 
 @inner
 def _diagonalise(diagonal: np.ndarray, beside: np.ndarray, rows: np.ndarray) -> None:
-    """Of a tridiagonal matrix: `diagonal` becomes its eigenvalues, and `rows` takes part in the rotations."""
+    """Turn `diagonal` into a tridiagonal matrix's eigenvalues; the rotations are applied to `rows` too."""
     n = diagonal.size
     for first in range(n):
         for _ in range(_STEPS):
@@ -88,7 +88,7 @@ def _diagonalise(diagonal: np.ndarray, beside: np.ndarray, rows: np.ndarray) -> 
 
 @inner
 def _ql_step(diagonal: np.ndarray, beside: np.ndarray, rows: np.ndarray, first: int, last: int) -> None:
-    """One implicit step with Wilkinson's shift, between two places; from the last of them upwards."""
+    """One implicit step with Wilkinson's shift, between two places, starting at the last and going up."""
     ratio = (diagonal[first + 1] - diagonal[first]) / (2 * beside[first])
     root = np.sqrt(ratio * ratio + 1)
     shift = diagonal[first] - beside[first] / (ratio + (root if ratio >= 0 else -root))
@@ -96,7 +96,7 @@ def _ql_step(diagonal: np.ndarray, beside: np.ndarray, rows: np.ndarray, first: 
     for i in range(last - 1, first - 1, -1):
         far, near = sine * beside[i], cosine * beside[i]
         beside[i + 1] = length = np.sqrt(far * far + bulge * bulge)
-        if length == 0:  # what is beside the diagonal has vanished in the midst of it
+        if length == 0:  # an off-diagonal number has vanished in the middle
             diagonal[i + 1] -= moved
             beside[last] = 0.0
             return
@@ -116,7 +116,7 @@ def _ql_step(diagonal: np.ndarray, beside: np.ndarray, rows: np.ndarray, first: 
 
 @inner
 def eigen_rows(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues, ascending, and eigenvectors, as rows."""
+    """Eigenvalues in ascending order, and eigenvectors as rows."""
     values, beside = np.empty(len(gram)), np.empty(len(gram))
     rows = _tridiagonalise(gram.copy(), values, beside)
     _diagonalise(values, beside, rows)
@@ -127,7 +127,7 @@ def eigen_rows(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @kernel(types.void(given(float64, 3), float64[:, ::1], float64[:, :, ::1]))
 def eigen(grams: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> None:
     """Eigenvalues [n, side], ascending, and eigenvectors [n, side, side], as columns, of matrices of inner
-    products. Zeros behind a smaller matrix cost nothing, and have no eigenvectors but zeros."""
+    products. Zeros that pad a smaller matrix cost nothing, and their eigenvectors are zeros."""
     n, side = values.shape
     if grams.shape != (n, side, side) or vectors.shape != grams.shape:
         raise ValueError("matrices, values and vectors do not fit together")
@@ -144,7 +144,8 @@ def eigen(grams: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> None:
 @kernel(boolean(given(float32, 2), float32[:, ::1], float32[::1], float32[:, ::1]))
 def decompose(matrix: np.ndarray, near: np.ndarray, values: np.ndarray, far: np.ndarray) -> bool:
     """The largest singular values [k] of a matrix [n, m], and its singular vectors: `near` [n, k] and `far`
-    [m, k]. Those of a value of 0 are 0 in `far`. False, and nothing is written, if squares would not fit."""
+    [m, k]. In `far`, vectors of a singular value of 0 are 0. Returns False, and writes nothing, if
+    squares would be too large or too small."""
     n, columns = matrix.shape
     if near.shape != (n, values.size) or far.shape != (columns, values.size) or values.size > n:
         raise ValueError("matrix, values and vectors do not fit together")

@@ -1,4 +1,4 @@
-"""Weighted sums over clients, and checks of the size of numbers."""
+"""Weighted sums over clients, and checks of the magnitude of numbers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BLOCK = 4096  # sums processed together: 32 KiB stay in the cache while the row
 def _weighted_sum(
     acc: np.ndarray, rows: np.ndarray, apart: int, weights: np.ndarray, first: int, last: int, fresh: bool
 ) -> None:
-    """See `weighted_sum`. Here the rows lie in one line, and begin `apart` from each other.
+    """See `weighted_sum`. Here the rows lie in one flat array, and start `apart` numbers from each other.
 
-    Four rows at a time, because otherwise most of the time goes into reading and writing the sums. Without
+    Four rows are added at a time; otherwise most of the time goes into reading and writing the sums. Without
     fastmath, product and sum are rounded separately, so the grouping of rows does not change the bits.
     """
     n = len(weights)
@@ -97,7 +97,7 @@ def control_sum(
     *,
     fresh: bool = False,
 ) -> None:
-    """acc[p] += -(rows[i, p] * paces[i]) - common[p] for each i in order: the summands in float32, the sum,
+    """acc[p] += -(rows[i, p] * paces[i]) - common[p] for each i in order: the terms in float32, the sum,
     acc [P], in float64. With `fresh`, acc counts as 0."""
     _check_sum(acc, rows, paces, 0, len(acc))
     if common.shape != acc.shape:
@@ -106,7 +106,7 @@ def control_sum(
 
 
 def _in_one_line(rows: np.ndarray) -> tuple[np.ndarray, int]:
-    """All memory from the first row to the last, and how many numbers lie between the beginnings of two."""
+    """All memory from the first row to the last, and how many numbers apart two successive rows start."""
     if rows.flags.c_contiguous or not rows.size:
         return rows.reshape(-1), rows.shape[1]
     apart, rest = divmod(rows.strides[0], rows.itemsize)
@@ -120,14 +120,14 @@ def _check_sum(acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: in
         raise ValueError(f"{rows.shape} rows, {len(weights)} weights and {len(acc)} sums do not fit together")
 
 
-_PIECE = 256  # numbers of each row that are multiplied with the sum while they are in the nearest cache
+_PIECE = 256  # numbers of each row that are multiplied by the sum while they are in the nearest cache
 
 
 @kernel(types.void(float64[::1], given(float32, 2), given(float64, 1), int64, int64, float64[::1]))
 def _weighted_sum_along(
     acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int, along: np.ndarray
 ) -> None:
-    """See `weighted_sum_along`. A product is the sum of as many sums as a piece has numbers, side by side."""
+    """See `weighted_sum_along`. Each inner product has as many partial sums as a piece has numbers."""
     sums, flat = np.zeros((len(rows) + 1, _PIECE)), rows.reshape(-1)
     for begin in range(first, last, _PIECE):
         end = min(begin + _PIECE, last)
@@ -147,8 +147,8 @@ def _weighted_sum_along(
 def weighted_sum_along(
     acc: np.ndarray, rows: np.ndarray, weights: np.ndarray, first: int, last: int
 ) -> np.ndarray:
-    """What `weighted_sum` does, in one pass with the inner products of the sum, once it is complete, with
-    every row, and, behind them, with itself; between `first` and `last`."""
+    """As `weighted_sum`, between `first` and `last`. Returns the inner products of the completed sum with
+    every row and, as the last one, with itself, which it computes in the same pass."""
     _check_sum(acc, rows, weights, first, last)
     along = np.empty(len(rows) + 1)
     _weighted_sum_along(acc, rows, weights, first, last, along)
@@ -162,7 +162,7 @@ _ROW = given(float32, 1)
 def add_four(
     acc: np.ndarray, r0: np.ndarray, r1: np.ndarray, r2: np.ndarray, r3: np.ndarray, weights: np.ndarray
 ) -> None:
-    """What `weighted_sum` does with four rows, which need not lie side by side here."""
+    """As `weighted_sum` with four rows, which need not be adjacent here."""
     sizes = min(r0.size, r1.size, r2.size, r3.size), max(r0.size, r1.size, r2.size, r3.size)
     if sizes != (acc.size, acc.size) or weights.size != 4:
         raise ValueError("four rows, four weights and the sums do not fit together")

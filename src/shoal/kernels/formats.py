@@ -1,9 +1,9 @@
-"""Rounding to number formats of fewer bits: to the nearest number of the format, or to one of the two around.
+"""Rounding to number formats of fewer bits: to the nearest number of the format, or to a random neighbour.
 
 A format with m bits after the point has, between 2^e and 2^(e + 1), the multiples of 2^(e - m); below its
-smallest normal number these stay as far apart as there. Results larger than its largest number become that,
-and inf and nan stay. What is drawn for a number depends on the key, the step, the purpose, and the number's
-place in the model's parameters, and on nothing else: so everybody who rounds it gets the same.
+smallest normal number the spacing stays as it is there. Results larger than the format's largest number
+become that number, and inf and nan stay. The random number drawn for a parameter depends only on the key, the
+step, the purpose, and the parameter's place in the model, so everyone who rounds it gets the same result.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numba import float32, int64, types, uint64
 
-from shoal.kernels.blocks import PER_BLOCK, fractions
 from shoal.kernels.jit import Index, Real, Word, bare, inner, kernel
+from shoal.kernels.philox_blocks import PER_BLOCK, fractions
 
-WEIGHTS, MOMENTUM, TRANSFER = np.uint64(3), np.uint64(4), np.uint64(5)  # purposes; 0 to 2 are other streams'
+WEIGHTS, MOMENTUM, TRANSFER = np.uint64(3), np.uint64(4), np.uint64(5)  # purposes; others use 0 to 2
 _CHUNK = 512  # numbers
 _EXPONENT, _FRACTION = np.uint32(255), np.uint32(23)
 _HALF_STEP, _ONE, _ZERO, _INF = np.float32(2.0**-17), np.float32(1), np.float32(0), np.float32(np.inf)
@@ -34,7 +34,7 @@ FormatName = Literal["float32", "bfloat16", "float16", "e5m2"]
 
 FORMATS: dict[FormatName, NumberFormat] = {
     "float32": NumberFormat(np.int64(0), np.int64(1), np.float32(np.finfo(np.float32).max)),
-    # below 2^-119 multiples of 2^-126, where bfloat16 itself goes on to 2^-133
+    # below 2^-119, multiples of 2^-126, whereas bfloat16 itself goes on to 2^-133
     "bfloat16": NumberFormat(np.int64(7), np.int64(8), np.float32(2.0**127 * (2 - 2.0**-7))),
     "float16": NumberFormat(np.int64(10), np.int64(113), np.float32(65504)),
     "e5m2": NumberFormat(np.int64(2), np.int64(113), np.float32(57344)),
@@ -43,7 +43,7 @@ FORMATS: dict[FormatName, NumberFormat] = {
 
 @inner
 def _units(x: np.ndarray, form: NumberFormat, unit: np.ndarray, inverse: np.ndarray) -> None:
-    """The distance between neighbours in the format at each number, and one over it."""
+    """The distance between neighbours in the format at each number, and its inverse."""
     bits, units, inverses = x.view(np.uint32), unit.view(np.uint32), inverse.view(np.uint32)
     least, digits = np.uint32(form.least), np.uint32(form.digits)
     for i in range(x.size):
@@ -54,7 +54,7 @@ def _units(x: np.ndarray, form: NumberFormat, unit: np.ndarray, inverse: np.ndar
 
 @inner
 def to_nearest(x: np.ndarray, form: NumberFormat, unit: np.ndarray, inverse: np.ndarray) -> None:
-    """Round to the nearest number of the format, in place; of two equally near ones to the even one.
+    """Round to the nearest number of the format, in place; ties go to the even one.
 
     `unit` and `inverse` are scratch space, at least as long as x.
     """
@@ -69,7 +69,7 @@ def to_nearest(x: np.ndarray, form: NumberFormat, unit: np.ndarray, inverse: np.
 def to_either(
     x: np.ndarray, form: NumberFormat, noise: np.ndarray, unit: np.ndarray, inverse: np.ndarray
 ) -> None:
-    """Round to one of the two nearest numbers of the format, in place; on average it is x.
+    """Round at random to one of the two nearest numbers of the format, in place; the average is x.
 
     `noise` holds multiples of 2^-16 in [0, 1).
     """
@@ -87,9 +87,9 @@ def to_either(
 def draw_for(
     key: tuple[Word, Word], step: Index, purpose: Word, first: Index, count: Index, noise: np.ndarray
 ) -> Index:
-    """Draw the random numbers for `count` parameters from the one at `first` on into `noise`.
+    """Draw the random numbers for `count` parameters, from the one at `first` on, into `noise`.
 
-    It must have space for 2 x 16 more. Returns where in it they begin.
+    `noise` must have space for 2 x 16 more. Returns where in it the numbers begin.
     """
     skip = first % PER_BLOCK
     blocks = (skip + count + PER_BLOCK - 1) // PER_BLOCK
@@ -118,7 +118,7 @@ def round_either(
     x: np.ndarray, digits: Index, least: Index, largest: Real, key0: Word, key1: Word, step: Index,
     purpose: Word, first: Index,
 ) -> None:  # fmt: skip
-    """`to_either`, for a vector of parameters from the one at `first` on."""
+    """`to_either`, for a vector of parameters that begins with the one at `first`."""
     form, unit, inverse, noise = NumberFormat(digits, least, largest), _scratch(), _scratch(), _scratch()
     for start in range(0, x.size, _CHUNK):
         part = x[start : start + _CHUNK]

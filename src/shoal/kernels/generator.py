@@ -64,7 +64,7 @@ def _plus(matrix: np.ndarray, bias: np.ndarray) -> np.ndarray:
 
 @inner
 def _sums(matrix: np.ndarray, out: np.ndarray) -> None:
-    """The sums of the columns."""
+    """Write the sums of the columns to `out`."""
     for i in range(out.size):
         out[i] = _ZERO
     for b in range(len(matrix)):
@@ -75,7 +75,7 @@ def _sums(matrix: np.ndarray, out: np.ndarray) -> None:
 
 @inner
 def _rows(matrix: np.ndarray, out: np.ndarray) -> None:
-    """All rows, one after another."""
+    """Copy all rows to `out`, one after another."""
     at, wide = 0, matrix.shape[1]
     for b in range(len(matrix)):
         row = matrix[b]
@@ -88,7 +88,7 @@ def _rows(matrix: np.ndarray, out: np.ndarray) -> None:
 def _through_norm(
     slopes: np.ndarray, normal: np.ndarray, root: np.ndarray, scale: np.ndarray, along: np.ndarray
 ) -> np.ndarray:
-    """The slopes before BatchNorm, from those after it, in place; `along` becomes those by its scale."""
+    """The gradients before BatchNorm from those after it, in place; `along` receives those of its scale."""
     n, wide = slopes.shape
     total = np.zeros(wide, np.float32)
     for i in range(wide):

@@ -1,7 +1,7 @@
 """How kernels are compiled.
 
-fastmath is never used: it may assume that there is no inf and no nan, but a client that diverges must be
-noticed. Sums whose order matters for speed are written in `tiles` instead.
+fastmath is never used: it lets the compiler assume that there is no inf or nan, but a client that diverges
+must be detected. Sums whose order matters for speed are written in `tiles` instead.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Flag = bool | np.bool_
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# no wrappers that nobody calls
+# leave out wrappers that are never called
 _CALLED: dict[str, Any] = {"no_cfunc_wrapper": True}
 _WITHIN: dict[str, Any] = {"no_cpython_wrapper": True, **_CALLED}
 
 
 def inner(function: Function) -> Function:
-    """A function that only kernels call; it is compiled and cached as a part of them."""
+    """A function that only kernels call; it is compiled and cached as part of them."""
     compiled: Function = numba.njit(function, nogil=True, error_model="numpy", **_WITHIN)
     return compiled
 
@@ -43,16 +43,16 @@ def inner(function: Function) -> Function:
 def bare(function: Function) -> Function:
     """As `inner`, for a function that neither creates nor returns arrays.
 
-    No references are counted in it: to count those of a tuple of arrays takes longer than a small layer.
+    It does no reference counting, which takes longer for a tuple of arrays than computing a small layer.
     """
     compiled: Function = numba.njit(function, nogil=True, error_model="numpy", **{**_WITHIN, "_nrt": False})
     return compiled
 
 
 def merged(function: Function) -> Function:
-    """As `inner`, for a function with one caller, of which it becomes a part before anything is compiled.
+    """As `inner`, for a function with a single caller, into which it is inlined before anything is compiled.
 
-    A function is otherwise optimised once for itself, and once more for each of the callers above it.
+    Otherwise a function is optimised once by itself, and once more for each of the callers above it.
     """
     compiled: Function = numba.njit(function, nogil=True, error_model="numpy", inline="always")
     return compiled
@@ -72,7 +72,7 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
         with as_parts():
             try:
                 made: Function = compile(function)
-            except (AttributeError, ImportError):  # cached by another version of Shoal, whose names are gone
+            except (AttributeError, ImportError):  # cached by another version of Shoal; its names are gone
                 FunctionCache(function).flush()  # type: ignore[no-untyped-call]
                 made = compile(function)
         if sum(made.stats.cache_misses.values()):  # type: ignore[attr-defined]
@@ -84,11 +84,11 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
 
 @cache
 def forget_stale_code() -> None:
-    """Drop all code on disk once a source has changed: numba looks at the file of each kernel alone."""
+    """Delete all cached code once any source has changed: numba only checks the file of the kernel itself."""
     folder = Path(__file__).parent
     sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
     stamp, now = folder / "__pycache__" / "sources.sha256", hashlib.sha256(sources).hexdigest()
-    with suppress(OSError):  # where nothing can be written, nothing has changed since it was installed
+    with suppress(OSError):  # a read-only installation has not changed since it was installed
         if not stamp.exists() or stamp.read_text() != now:
             for code in stamp.parent.glob("*.nb?"):
                 code.unlink()
@@ -111,10 +111,10 @@ def emitted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @emitted
 def apart(typing: Any) -> Any:
-    """Called by a function that is to be compiled by itself, and not as a part of each caller.
+    """Called by a function that is to be compiled by itself instead of being inlined into each caller.
 
-    In the midst of a large function, LLVM runs out of registers in the loops that matter, and copies of a
-    function take as long to compile as the first.
+    Inside a large function, LLVM runs out of registers in the loops that matter, and every copy of a function
+    takes as long to compile as the first.
     """
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -12,7 +12,7 @@ ROUNDING = 1e-12  # divergences of equal distributions are of this size, on eith
 
 @inner
 def _apart(total: np.ndarray, row: np.ndarray, count: float, logs: np.ndarray) -> float:
-    """KL of (total + row) / count from the target, of which `logs` are the logarithms; never below 0."""
+    """KL divergence of (total + row) / count from the target, whose logarithms are `logs`; never below 0."""
     found = 0.0
     for label in range(len(row)):
         share = (total[label] + row[label]) / count
@@ -33,9 +33,9 @@ def greedy(
     members: np.ndarray,
     ends: np.ndarray,
 ) -> int:
-    """The number of clusters. Their members stand in `members`, one cluster after another up to `ends`.
+    """The number of clusters. `members` receives one cluster after another; `ends`, where each one ends.
 
-    Rows [clients, classes] are shares. `released` closes a cluster when no client lowers its divergence.
+    `rows` [clients, classes] are shares. `released` closes a cluster when no client lowers its divergence.
     """
     clients, classes = rows.shape
     free = np.arange(clients)
@@ -64,7 +64,7 @@ def greedy(
             placed += 1
             for label in range(classes):
                 total[label] += rows[chosen, label]
-            for i in range(place, left - 1):  # in the order of the clients: of equal ones the first is taken
+            for i in range(place, left - 1):  # keeps the clients in order: ties go to the first
                 free[i] = free[i + 1]
             left -= 1
             if now <= threshold + ROUNDING:

@@ -1,7 +1,7 @@
 """The memory layout of the parameters and activations of dense layers.
 
-Every matrix is a part of a flat array. Rows start at multiples of `LANES`, padded with zeros, so that the
-tiles only see complete vectors.
+Every matrix is part of a flat array. Rows start at multiples of `LANES` and are padded with zeros, so that
+the tiles only see complete vectors.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from numba import types
 from numba.core import cgutils
 from numba.np.arrayobj import populate_array
 
-from shoal.kernels.blocks import PER_BLOCK
 from shoal.kernels.jit import Flag, Index, Real, bare, emitted, inner
+from shoal.kernels.philox_blocks import PER_BLOCK
 from shoal.kernels.tiles import LANES
 from shoal.kernels.vectors import INDEX, start
 
 SQUARABLE = np.float32(np.sqrt(np.finfo(np.float32).max))  # the squares of larger numbers overflow
 MODERATE = SQUARABLE / np.float32(4)  # the sum of two such numbers can be squared
 BAND = 32  # rows of weights that are used for the layer below and then updated while still in the cache
-ROUNDED = 512  # parameters of other layers that are rounded at once
+ROUNDED = 512  # parameters of other layers that are rounded together
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _BYTES = 4  # of a float32
 
@@ -38,7 +38,7 @@ class Net(NamedTuple):
 
 
 class RoundingSpace(NamedTuple):
-    """What it takes to round a row to a number format; empty unless the step does."""
+    """Scratch space for rounding a row to a number format; empty unless the step rounds."""
 
     noise: np.ndarray
     unit: np.ndarray
@@ -50,17 +50,17 @@ class Workspace(NamedTuple):
 
     params: np.ndarray
     speed: np.ndarray  # momentum, with the layout of the parameters; empty without momentum
-    shift: np.ndarray  # what is added to every gradient, in the same layout; empty if nothing is
+    shift: np.ndarray  # added to every gradient, in the same layout; empty if nothing is
     values: np.ndarray  # activations of the mini-batch: the input, then the outputs of each layer
     slopes: np.ndarray  # the gradients of the activations
     gradient: np.ndarray  # of one band of rows
     one: np.ndarray  # [1] 1
     rounding: RoundingSpace
-    mix: np.ndarray  # lambda of fused features; empty, like the rest, without
+    mix: np.ndarray  # lambda of fused features; like the rest, empty without them
     mix_slope: np.ndarray  # its gradient
     mix_speed: np.ndarray  # its momentum
     mix_shift: np.ndarray  # its shift
-    own: np.ndarray  # the features of the trained model, of which fused ones took the place
+    own: np.ndarray  # the features of the trained model, which fused ones replaced
     given: np.ndarray  # those of the fixed model
 
 
@@ -134,7 +134,7 @@ def clear(typing: Any, y: Any, yo: Any, n: Any) -> Any:
 
 @emitted
 def row_at(typing: Any, address: Any, size: Any) -> Any:
-    """The `size` numbers at an address, as an array whose references nobody counts."""
+    """The `size` numbers at an address, as an array without reference counting."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         row = context.make_array(signature.return_type)(context, builder)
@@ -161,7 +161,7 @@ def pack(net: Net, flat: np.ndarray, params: np.ndarray) -> None:
 
 @bare
 def pack_difference(net: Net, flat: np.ndarray, less: np.ndarray, params: np.ndarray) -> Flag:
-    """Copy flat - less into the padded layout, the padding of which is 0; returns whether any of it is not 0.
+    """Copy flat - less into the padded layout, whose padding is 0; returns whether any of it is not 0.
 
     Nothing is subtracted if `less` is empty.
     """
@@ -196,7 +196,7 @@ def subtract(y: np.ndarray, x: np.ndarray, less: np.ndarray) -> Flag:
 
 @bare
 def _pad(y: np.ndarray, yo: Index, stride: Index, x: np.ndarray, xo: Index, n: Index) -> None:
-    """Copy a row and clear its padding, in which a diverged client may have left nan."""
+    """Copy a row and clear its padding, where a diverged client may have left nan."""
     copy(y, yo, x, xo, n)
     clear(y, yo + n, stride - n)
 
@@ -204,10 +204,10 @@ def _pad(y: np.ndarray, yo: Index, stride: Index, x: np.ndarray, xo: Index, n: I
 class Destination(NamedTuple):
     """Where the results of a client's training go, in the order of the model."""
 
-    trained: np.ndarray  # the parameters; empty if nobody wants them
-    change: np.ndarray  # what they are more than at the start
-    control: np.ndarray  # the next control variate, see `leave`; empty if nobody wants it
-    pace: Real  # 1 / how far the client's steps go with a gradient of 1
+    trained: np.ndarray  # the parameters; empty if they are not needed
+    change: np.ndarray  # the parameters minus the initial ones
+    control: np.ndarray  # the next control variate, see `leave`; empty if it is not needed
+    pace: Real  # 1 / the distance that the client's steps cover with a gradient of 1
 
 
 @bare
@@ -238,11 +238,11 @@ def leave(
     params: np.ndarray, shift: np.ndarray, at: Index, origin: np.ndarray, first: Index, count: Index,
     to: Destination,
 ) -> Flag:  # fmt: skip
-    """Write the results for parameters that lie at `at` here, and are the model's from the `first` on.
+    """Write the results for `count` parameters that start at `at` in `params`, and at `first` in the model.
 
     The next control variate is `0 - shift - change * pace`: the shift is the common one minus the client's.
-    Returns whether all changes can be squared, and those of control variates if the common one is no larger
-    than `MODERATE`: the check costs nothing here.
+    Returns whether all changes can be squared, and also those of control variates, provided that the common
+    one is no larger than `MODERATE`: the check costs nothing here.
     """
     row, start, strange = params[at : at + count], origin[first : first + count], False
     trained, change = to.trained[first : first + count], to.change[first : first + count]

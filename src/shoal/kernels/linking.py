@@ -1,8 +1,8 @@
-"""How the functions that a kernel calls become a part of it.
+"""How the functions that a kernel calls become part of it.
 
-numba optimises every function by itself, together with all that it calls, turns it into machine code, and
-does so once more for each caller. But nobody calls a kernel's parts except the kernel. Here they only wait to
-be linked, and the kernel is optimised once, with everything in it.
+numba optimises every function by itself, together with everything it calls, turns it into machine code, and
+does so again for each caller. But only the kernel calls its own parts. Here the parts are merely kept for
+linking, and the kernel is optimised once, with everything in it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment as lookup
 from numba.core.registry import cpu_target
 
-KNOWN = "0.68."  # what is said here of numba's inner parts is true of these versions
+KNOWN = "0.68."  # the numba versions whose internals this module relies on
 
 
 class Part(JITCodeLibrary):
-    """The code of a function. It becomes machine code when somebody asks for its address."""
+    """The code of a function. It becomes machine code only when its address is requested."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
 
     def _ensure_finalized(self) -> None:
-        """Before it is linked, a part needs nothing but what it calls itself."""
+        """Until it is linked, a part needs nothing but the functions it calls directly."""
         for library in dict.fromkeys(self._linking_libraries):
             self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
@@ -45,14 +45,14 @@ class Part(JITCodeLibrary):
 
 
 def _set_env(codegen: Any, name: str, env: Any) -> None:
-    """Tell a function where its environment is, if it has one, and is machine code already."""
+    """Tell a function where its environment is, if it has one and is already machine code."""
     if env is not None and codegen._engine.is_symbol_defined(name):
         type(codegen).set_env(codegen, name, env)
 
 
 @contextmanager
 def as_parts() -> Iterator[None]:
-    """Whatever numba compiles meanwhile is a `Part`; an unknown version compiles as it always does."""
+    """In this context everything numba compiles is a `Part`; unknown numba versions compile as usual."""
     if not numba.__version__.startswith(KNOWN):
         yield
         return

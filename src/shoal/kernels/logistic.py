@@ -1,9 +1,9 @@
-"""The summed loss of many logistic models: two-class cross entropy, stable or in the form of FSI's author.
+"""The summed loss of many logistic models: two-class cross entropy, stable or in the form FSI's author uses.
 
 Most of the time goes into the products of samples and models. Samples are processed in groups of four, and
 features that are 0 in all four, as in most of a picture, are skipped: this is twice as fast as a dense
-product here. Exponentials are polynomials, so that they can be vectorised, and the logarithms of 64 samples
-are one logarithm of a product.
+product here. Exponentials are computed by polynomials, so that they can be vectorised, and the logarithms of
+64 samples by one logarithm of a product.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHIFT = 1e-3  # added to a probability before its logarithm, as in the author's 
 
 _GROUP = 4  # samples that are multiplied together
 _TOGETHER = 64  # samples per product; each factor is in [1, 2], or in [1e-3, 1.001]
-_LOWEST = -708.0  # below, the exponential underflows and is set to 0
+_LOWEST = -708.0  # below this, the exponential underflows and is set to 0
 _ROUNDER = 1.5 * 2.0**52  # adding it leaves the nearest whole number in the last bits
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1 / math.log(2), 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = (1 / math.factorial(n) for n in range(2, 14))
@@ -126,9 +126,9 @@ def _four(samples: SampleSet, at: Index) -> tuple[float, float, float, float]:
 
 @inner
 def _multiply(samples: SampleSet, group: Index, points: np.ndarray, z: np.ndarray) -> None:
-    """z [4, models]: the outputs of the models in points [features + 1, models], last row bias, for a group.
+    """z [4, models]: the outputs for a group, of models [features + 1, models] whose last row is the bias.
 
-    Four features at a time, because otherwise most of the time goes into reading and writing the sums.
+    Four features are added at a time; otherwise most of the time goes into reading and writing the sums.
     """
     z0, z1, z2, z3 = z[0], z[1], z[2], z[3]
     for a in range(_GROUP):

@@ -1,4 +1,4 @@
-"""Losses of single samples, with their gradients by the outputs."""
+"""Losses of single samples, and their gradients with respect to the outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def batch_loss(
     kind: Index, outputs: np.ndarray, heads: Index, stride: Index, labels: np.ndarray, targets: np.ndarray,
     rows: np.ndarray, slopes: np.ndarray, at: Index,
 ) -> float:  # fmt: skip
-    """The mean over the samples `rows`; writes its gradients to `slopes`. Both arrays start at `at`."""
+    """The mean loss over the samples `rows`; writes its gradients to `slopes`. Both arrays start at `at`."""
     total, share = 0.0, _ONE / np.float32(rows.size)
     for row in rows:
         if kind == CROSS_ENTROPY:

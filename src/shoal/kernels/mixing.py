@@ -1,9 +1,10 @@
-"""Inner products and mixtures of models, as they differ from an origin that is near all of them.
+"""Inner products and mixtures of models, taken as differences from an origin that is near all of them.
 
-Differences are taken block by block, while the numbers are in the cache. They are small beside the models
-themselves, so sums in float32 over some hundred of them are as exact as the models are. Blocks, and the order
-of all sums, depend neither on the machine nor on the threads: a pair's product not on which other vectors are
-multiplied beside it, a mixture's number not on which columns are mixed at the same time.
+Differences are taken block by block, while the numbers are in the cache. They are small compared with the
+models themselves, so float32 sums over some hundred of them are as exact as the models are. The blocks and
+the order of all sums depend neither on the machine nor on the threads: a pair's product does not depend on
+which other vectors are multiplied in the same call, nor a mixture's number on which columns are mixed at the
+same time.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from shoal.kernels.jit import Index, given, inner, kernel
 from shoal.kernels.layout import row_at
 from shoal.kernels.tiles import LANES, make_dot, make_outer
 
-_BLOCK = 4096  # numbers of each vector that are read in one go
-_STRIDE = _BLOCK + LANES  # between their copies, lest all begin in the same line of the cache
-_PIECE = 512  # of them that are multiplied while they are in the nearest cache, and summed in float32
+_BLOCK = 4096  # numbers of each vector that are read together
+_STRIDE = _BLOCK + LANES  # between their copies, so that they do not all begin in the same line of the cache
+_PIECE = 512  # numbers that are multiplied while they are in the nearest cache, and summed in float32
 _FEW = 4  # vectors on the right that share a pass over those on the left
 _SUMMED = 10  # vectors that are mixed together
 _TALL = 5  # mixtures whose sums stay in registers
@@ -29,15 +30,15 @@ _dot, _outer, _outer_one = make_dot(2, 2), make_outer(_TALL), make_outer(1)
 
 
 class Vectors(NamedTuple):
-    """Contiguous float32 vectors of the same width, wherever they lie."""
+    """Contiguous float32 vectors of the same width, anywhere in memory."""
 
     addresses: np.ndarray  # [n] int64
     width: int
-    held: Sequence[np.ndarray]  # which the addresses are of
+    held: Sequence[np.ndarray]  # the vectors at these addresses
 
     @classmethod
     def of(cls, vectors: Sequence[np.ndarray]) -> Vectors:
-        """Raises `ValueError` if one is of another kind."""
+        """Raises `ValueError` if a vector has another type, width or layout."""
         width = len(vectors[0])
         for each in vectors:
             if each.dtype != np.float32 or each.shape != (width,) or not each.flags.c_contiguous:
@@ -45,7 +46,7 @@ class Vectors(NamedTuple):
         return cls(np.array([each.ctypes.data for each in vectors], np.int64), width, vectors)
 
     def some(self, places: slice | Sequence[int]) -> Vectors:
-        """Those in some places."""
+        """The vectors at the given places."""
         return self._replace(addresses=self.addresses[places])
 
 
@@ -53,7 +54,7 @@ class Vectors(NamedTuple):
 def _apart(
     target: np.ndarray, at: Index, address: Index, origin: np.ndarray, first: Index, count: Index
 ) -> None:
-    """target[at:] = `count` numbers of a vector minus the origin's; zeros up to a multiple of `LANES`."""
+    """target[at:] = `count` numbers of a vector minus the origin's, zero-padded to a multiple of `LANES`."""
     here, there = row_at(address, origin.size)[first : first + count], origin[first : first + count]
     apart = target[at : at + -(-count // LANES) * LANES]
     for p in range(count):
@@ -64,7 +65,7 @@ def _apart(
 
 @kernel(types.void(given(float32, 1), given(int64, 1), given(int64, 1), float64[:, ::1]))
 def _products(origin: np.ndarray, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-    """See `products_around`. Tiles of 2 x 2; where a vector lacks, zeros or an old one take its place."""
+    """See `products_around`. Tiles of 2 x 2; zeros or an old vector take the place of a missing one."""
     rows = np.zeros((left.size + left.size % 2) * _STRIDE, np.float32)
     some, four = np.zeros(_FEW * _STRIDE, np.float32), np.empty(4, np.float32)
     out[:] = 0.0
@@ -132,9 +133,9 @@ def _mixtures(
 def mix_around(
     origin: np.ndarray, shares: np.ndarray, vectors: Vectors, out: Vectors, first: int, last: int
 ) -> None:
-    """out[i] = origin + sum_j shares[i, j] (vectors[j] - origin), in the columns `first` to `last`.
+    """out[i] = origin + sum_j shares[i, j] (vectors[j] - origin), in the columns from `first` to `last`.
 
-    Columns of different ranges may be mixed in parallel threads.
+    Calls for disjoint ranges of columns may run in parallel threads.
     """
     _check(origin, vectors, out)
     if shares.shape != (len(out.addresses), len(vectors.addresses)) or not 0 <= first <= last <= origin.size:

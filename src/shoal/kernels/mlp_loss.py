@@ -51,7 +51,7 @@ def _mean_losses(
 
 
 class LossJob(NamedTuple):
-    """The losses of some clients. Any number of threads may `work` on it; each takes one after another."""
+    """The losses of some clients. Any number of threads may `work` on it; each takes client after client."""
 
     found: np.ndarray  # [clients] float64, once all work is done
     work: Callable[[], None]
@@ -62,7 +62,7 @@ def loss_job(
 ) -> LossJob:
     """The mean losses of a model [P] over each client's rows of the samples x [N, D].
 
-    A client's bits do not depend on the others.
+    The bits of a client's loss do not depend on the other clients.
     """
     if params.shape != (plan.params,) or x.shape != (len(y), plan.sizes[0]):
         raise ValueError(f"{params.shape} parameters and {x.shape} samples do not fit {plan}")

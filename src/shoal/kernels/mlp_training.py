@@ -1,9 +1,9 @@
 """Local training of multilayer perceptrons: many clients per call, and no gradient is stored.
 
 A client is trained in a padded copy of its parameters that stays in the processor's cache. The backward pass
-takes a band of rows of a weight matrix, first propagates the error through it to the layer below, and then
-updates it in place. Clients are trained one after another and share only the workspace, so a client's bits
-do not depend on the other clients of the call.
+takes one band of rows of a weight matrix at a time, first propagates the error through it to the layer below,
+and then updates it in place. Clients are trained one after another and share only the workspace, so a
+client's bits do not depend on the other clients of the call.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _train(
 
 
 def mlp_kernel(plan: DensePlan) -> Callable[[int, int, Clients], int]:
-    """Trains at most so many clients of a perceptron, in steps of at most so many samples; see `_train`."""
+    """A function that trains up to `most` clients of a perceptron, with at most `batch` samples per step."""
     sizes = np.array(plan.sizes, np.int64)
 
     def some(most: int, batch: int, clients: Clients) -> int:

@@ -1,4 +1,4 @@
-"""A model that is moved along its last step, each layer by another multiple of it."""
+"""Moving a model along its last step, each layer by its own multiple of the step."""
 
 from __future__ import annotations
 

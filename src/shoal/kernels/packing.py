@@ -1,7 +1,7 @@
-"""Codes of a few bits each in a row of bytes, and numbers rounded to such codes while they are packed.
+"""Packing codes of a few bits each into bytes, and rounding numbers to such codes while packing them.
 
-The bits of a code come with the highest first, and the codes without gaps, as in `np.packbits`. Numbers are
-rounded in chunks that stay in the cache, so that memory is read once and written once.
+Codes are stored with the highest bit first and without gaps, as in `np.packbits`. Numbers are rounded in
+chunks that stay in the cache, so that memory is read once and written once.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, float32, float64, int64, types, uint8, uint32, uint64
 
-from shoal.kernels.blocks import PER_BLOCK, fractions
 from shoal.kernels.fold import sum_of_squares
 from shoal.kernels.jit import Flag, Index, Real, Word, given, inner, kernel
+from shoal.kernels.philox_blocks import PER_BLOCK, fractions
 
 MOST_BITS = 32  # of a code
-CHUNK = 512  # numbers; a multiple of 32, so that a chunk of any codes ends with a whole word
-HALF_STEP = np.float32(2.0**-17)  # in the middle between two of the multiples of 2^-16 that are drawn
+CHUNK = 512  # numbers; a multiple of 32, so that a chunk of codes of any length ends with a whole word
+HALF_STEP = np.float32(2.0**-17)  # half the distance between the multiples of 2^-16 that are drawn
 _BYTE, _WORD, _ZERO = np.uint64(8), np.int64(32), np.uint64(0)
-_LARGEST_TABLE = 8  # bits: the numbers of these codes are looked up
+_LARGEST_TABLE = 8  # bits: the numbers of codes up to this length are looked up
 
 
 @inner
 def _put(codes: np.ndarray, count: Index, bits: Index, data: np.ndarray, at: Index) -> Index:
-    """Write codes to `data` from byte `at` on; returns where the next ones start. The last byte is filled."""
+    """Write codes to `data` from byte `at` on, padded to whole bytes with zeros; returns where they end."""
     width, have, word = np.uint64(bits), np.int64(0), _ZERO
     for i in range(count):
         word = (word << width) | np.uint64(codes[i])
@@ -87,7 +87,7 @@ def unpack(data: np.ndarray, bits: int, codes: np.ndarray) -> None:
 
 @inner
 def _draw(key: tuple[Word, Word], first: Index, random: Flag, noise: np.ndarray) -> None:
-    """Draw what is added to the numbers of a chunk before they are cut to whole ones; otherwise it is 1/2."""
+    """Draw what is added to a chunk's numbers before they are truncated to integers; otherwise it is 1/2."""
     if random:
         fractions(key, first // PER_BLOCK, _ZERO, _ZERO, noise)
         for i in range(noise.size):
@@ -98,7 +98,7 @@ def _draw(key: tuple[Word, Word], first: Index, random: Flag, noise: np.ndarray)
 def pack_affine(
     x: np.ndarray, low: float, high: float, bits: int, random: bool, key0: Word, key1: Word, data: np.ndarray
 ) -> None:
-    """Codes of b bits: 0 is `low`, 2^b - 1 is `high`. To the nearest code, or to one of the two around.
+    """Codes of b bits: 0 is `low`, 2^b - 1 is `high`. Rounds to the nearest code, or to a random neighbour.
 
     With `low = high` all codes are 0. Numbers outside low ... high must not occur.
     """
@@ -151,9 +151,9 @@ def _levels(x: np.ndarray, noise: np.ndarray, rate: Real, most: Real, codes: np.
 def pack_buckets(
     x: np.ndarray, bucket: int, bits: int, key0: Word, key1: Word, norms: np.ndarray, data: np.ndarray
 ) -> None:
-    """A bit for the sign and a random level, |x| / norm being level / (2^(b - 1) - 1) on average.
+    """A sign bit and a random level for each number: on average, level / (2^(b - 1) - 1) is |x| / norm.
 
-    The norm is that of the bucket; one that is not finite becomes nan.
+    The norm is that of the number's bucket; a norm that is not finite becomes nan.
     """
     _check(x.size, bits, data.size)
     if bucket < 1 or norms.size != (x.size + bucket - 1) // bucket or bits < 2:
@@ -203,7 +203,7 @@ def unpack_buckets(data: np.ndarray, bucket: int, bits: int, norms: np.ndarray, 
 
 @inner
 def _from_above(bins: np.ndarray, count: Index) -> tuple[Index, Index]:
-    """The bin that holds the `count`-th from above, and how many of it are needed."""
+    """The bin that holds the `count`-th number from above, and how many of its numbers are needed."""
     at = bins.size - 1
     while bins[at] < count:
         count -= bins[at]
@@ -213,10 +213,10 @@ def _from_above(bins: np.ndarray, count: Index) -> tuple[Index, Index]:
 
 @kernel(int64[::1](given(float32, 1), int64))
 def largest(x: np.ndarray, count: int) -> np.ndarray:
-    """The places of the numbers of largest absolute value, ascending; the first of equal ones; nan is large.
+    """The places of the numbers of largest absolute value, ascending; ties go to the first; nan is large.
 
-    Without their signs, floating-point numbers are ordered as their bits are: the smallest that is taken is
-    found by its upper half among all, then by its lower half among those with this upper half.
+    Without their signs, floating-point numbers have the order of their bits. So the smallest number taken is
+    found by its upper half among all numbers, and then by its lower half among those with this upper half.
     """
     if not 0 <= count <= x.size:
         raise ValueError("there are not so many numbers")

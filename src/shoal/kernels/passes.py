@@ -12,8 +12,8 @@ from shoal.kernels.formats import MOMENTUM, WEIGHTS, NumberFormat, draw_for, to_
 from shoal.kernels.jit import Flag, Index, Real, Word, apart, bare, inner
 from shoal.kernels.layout import BAND, Net, RoundingSpace, Workspace, clear
 
-_COLUMNS = 128  # of a band of weights, which are used and updated before the next
-_WHOLE = 1024  # a band of rows up to this length stays in the second cache: it is used as a whole
+_COLUMNS = 128  # columns of a band of weights that are used and updated before the next
+_WHOLE = 1024  # a band of rows up to this length stays in the second-level cache, and is used as a whole
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -25,9 +25,9 @@ class StepRule(NamedTuple):
     weight_decay: Real
     mu: Real
     shifted: Flag  # whether a shift is added to every gradient
-    form: NumberFormat  # of weights, gradients and momentum; without digits float32
-    random: Flag  # whether weights and momentum are rounded to one of the two numbers around
-    key: tuple[Word, Word]  # for that
+    form: NumberFormat  # of weights, gradients and momentum; float32 if it has no digits
+    random: Flag  # whether weights and momentum are rounded to a random neighbour
+    key: tuple[Word, Word]  # for random rounding
     held: Index  # how many of the last layers are not trained
 
 
@@ -79,9 +79,9 @@ def backward(
 ) -> None:
     """Update the parameters, given the gradients of the outputs. A client's steps count from 0.
 
-    `origin` is that of all parameters, in the order of the model; dense layers come last in it. The last
-    layer has `last` rows; those after the first `batch` affect only this layer. `scales` has what dropout
-    multiplied each hidden layer by, and one more number if the input's gradients are wanted too.
+    `origin` has all initial parameters, in the order of the model; dense layers come last in it. The last
+    layer has `last` rows; those after the first `batch` affect only this layer. `scales` has the factor by
+    which dropout multiplied each hidden layer, and one more if the input's gradients are wanted too.
     """
     none, one = np.int64(0), np.int64(1)  # literals would be compiled as separate types
     end = origin.size  # of the layer's parameters in the order of the model
@@ -126,15 +126,15 @@ class Piece(NamedTuple):
     at: Index  # where it starts
     rows: Index
     columns: Index
-    wide: Index  # distance of two rows
+    wide: Index  # distance between two rows
     own: Index  # columns that are parameters, not padding
-    flat: Index  # where it starts in the order of the model, and so what is drawn for it
-    far: Index  # distance of two rows there
+    flat: Index  # where it starts in the order of the model, which determines its random numbers
+    far: Index  # distance between two rows in that order
 
 
 @bare
 def one_row(at: Index, count: Index, flat: Index) -> Piece:
-    """Neighbours."""
+    """Adjacent parameters, as one row."""
     return Piece(at, np.int64(1), count, count, count, flat, count)
 
 
@@ -142,7 +142,7 @@ def one_row(at: Index, count: Index, flat: Index) -> Piece:
 def _update(
     work: Workspace, piece: Piece, source: Source, rule: StepRule, step: Index, origin: np.ndarray
 ) -> None:
-    """One step for some weights; `source` is what `accumulate` adds up to their gradient."""
+    """One step for some weights; `source` is what `accumulate` sums up to get their gradient."""
     none, rows, columns, wide = np.int64(0), piece.rows, piece.columns, piece.wide
     if plain(rule):
         shift = work.shift if rule.shifted else work.shift[:0]
@@ -173,9 +173,9 @@ def descend(
 ) -> None:  # fmt: skip
     """One step for some parameters, as in torch's SGD. Only what is needed is read.
 
-    Their gradient starts at 0 of `gradient`; momentum and shift lie as the parameters do. Each row stays in
-    the cache until it is done; all rows are done in one call, because to pass so many arguments takes longer
-    than a step for a short row.
+    Their gradient starts at index 0 of `gradient`; momentum and shift have the layout of the parameters. Each
+    row stays in the cache until it is done. All rows are done in one call, because passing that many
+    arguments takes longer than a step for a short row.
     """
     apart()
     for r in range(piece.rows):

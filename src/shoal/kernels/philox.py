@@ -1,7 +1,7 @@
 """NumPy's Philox4x64-10, for many keys at once.
 
-A key is two 64-bit words. Its stream is that of NumPy's Philox with these words as its key. Folding a value
-in gives the first two numbers of that stream with the counter at this value.
+A key is two 64-bit words. Its stream is that of NumPy's Philox with these words as its key. Folding in a
+value gives the first two numbers of that stream with the counter set to this value.
 """
 
 from __future__ import annotations
@@ -11,8 +11,17 @@ from typing import Any
 import numpy as np
 from numba import float32, int64, uint64
 
-from shoal.kernels.blocks import FOLD_INT, FOLD_TEXT, PAIR, PER_BLOCK, block_of, fold, fractions, product
 from shoal.kernels.jit import Index, Word, given, inner, kernel
+from shoal.kernels.philox_blocks import (
+    FOLD_INT,
+    FOLD_TEXT,
+    PAIR,
+    PER_BLOCK,
+    block_of,
+    fold,
+    fractions,
+    product,
+)
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _NONE: Index = np.int64(0)  # a literal would be compiled as a separate type

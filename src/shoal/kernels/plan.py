@@ -1,4 +1,4 @@
-"""The models that the compiled kernels can train. Kernels import this: it does without torch."""
+"""The models that the compiled kernels can train. Kernels import this module, so it does not need torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOSS_CODES = {
 class DensePlan(NamedTuple):
     """A multilayer perceptron: linear layers with biases, and ReLU between them."""
 
-    sizes: tuple[int, ...]  # of the input, of each layer's output
+    sizes: tuple[int, ...]  # of the input, then of each layer's output
     loss: int  # one of LOSS_CODES
     held: int = 0  # how many of the last layers are not trained
     fusion: int = 0  # length of lambda, if features are fused before the last layer: see `activations`
@@ -34,7 +34,7 @@ class DensePlan(NamedTuple):
 
 
 class ConvLayer(NamedTuple):
-    """A convolution with bias and ReLU, perhaps with a maximum over 2 x 2 positions; or with a sigmoid."""
+    """A convolution with bias and ReLU, optionally with 2 x 2 max pooling; or with a sigmoid."""
 
     shape: tuple[int, int, int]  # of the input: channels, height, width
     channels: int  # of the output
@@ -99,7 +99,7 @@ Plan = DensePlan | ConvPlan
 
 
 def without_head(plan: Plan) -> Plan:
-    """The same network, of which the last layer is not trained."""
+    """The same network, but its last layer is not trained."""
     dense = dense_part(plan)._replace(held=1)
     return plan._replace(dense=dense) if isinstance(plan, ConvPlan) else dense
 
@@ -113,5 +113,5 @@ def with_fusion(plan: Plan, length: int) -> Plan | None:
 
 
 def dense_part(plan: Plan) -> DensePlan:
-    """The layers that end the network."""
+    """The dense layers at the end of the network."""
     return plan.dense if isinstance(plan, ConvPlan) else plan

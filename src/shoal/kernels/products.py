@@ -1,9 +1,10 @@
 """Inner products and mixtures of long float32 vectors, summed in float64.
 
-Columns are gone through in blocks that stay in the cache, and of each block a small tile of sums stays in
-registers while its columns go by. A product of two float32 is exact in float64, and every sum has four lanes
-on every machine: lane l adds the columns l, l + 4, l + 8, ... in order, and lanes are added in the end. So
-the bits of a product depend neither on the machine nor on which other vectors are multiplied beside them.
+Columns are processed in blocks that stay in the cache, and within a block a small tile of sums stays in
+registers while its columns are read. The product of two float32 numbers is exact in float64, and every sum
+has four lanes on every machine: lane l adds the columns l, l + 4, l + 8, ... in order, and the lanes are
+added at the end. So the bits of an inner product depend neither on the machine nor on which other vectors are
+multiplied in the same call.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from shoal.kernels.vectors import fma
 
 _LANES = 4
 _TILE = 3  # rows and columns: 9 sums and 6 vectors of AVX2's 16 registers
-_BLOCK = 256  # numbers of each vector that are gone through together
+_BLOCK = 256  # numbers of each vector that are processed together
 _MIXED = 1024  # the same for mixtures
 _BYTES = 4  # of a float32
 
@@ -39,9 +40,9 @@ def _at(typing: Any, address: Any) -> Any:
 
 @emitted
 def _add_tile(typing: Any, sums: Any, at: Any, left: Any, i: Any, right: Any, j: Any, end: Any) -> Any:
-    """sums[at + 9 vectors] += the products of three rows of `left` from i, and of `right` from j.
+    """sums[at + 9 vectors] += the products of three rows of `left` from i on and three of `right` from j on.
 
-    Both are [rows, _BLOCK], of which columns up to `end` are gone through, a positive multiple of `_LANES`.
+    Both are [rows, _BLOCK]; columns up to `end`, a positive multiple of `_LANES`, are processed.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
@@ -88,7 +89,7 @@ def _add_tile(typing: Any, sums: Any, at: Any, left: Any, i: Any, right: Any, j:
 
 @inner
 def _widen(addresses: np.ndarray, width: int, first: int, end: int, wide: np.ndarray) -> None:
-    """wide[i, :end] = the numbers of vector i from `first` on, with zeros behind."""
+    """wide[i, :end] = the numbers of vector i from `first` on, followed by zeros."""
     count = min(end, width - first)
     for i in range(addresses.size):
         source, target = carray(_at(addresses[i]), width)[first : first + count], wide[i]
@@ -123,7 +124,7 @@ def inner_products(left: np.ndarray, right: np.ndarray, width: int, same: bool, 
                 out[j, i] = out[i, j]
 
 
-Vectors = np.ndarray | Sequence[np.ndarray]  # [n, width], or n of them that lie apart
+Vectors = np.ndarray | Sequence[np.ndarray]  # [n, width], or n separate ones
 
 
 def products(left: Vectors, right: Vectors | None = None) -> np.ndarray:
@@ -137,9 +138,9 @@ def products(left: Vectors, right: Vectors | None = None) -> np.ndarray:
 
 
 def products_between(vectors: Vectors) -> Callable[[int, int], np.ndarray]:
-    """A function that gives the inner products of vectors with themselves, from a column to another one.
+    """A function that computes the inner products of vectors with each other, from one column to another.
 
-    Calls may run in parallel threads. Where it is split, a sum has other last bits.
+    Calls may run in parallel threads. Splitting a sum changes its last bits.
     """
     width = vectors.shape[-1] if isinstance(vectors, np.ndarray) else len(vectors[0])
     rows = _addresses(vectors, width)
@@ -156,7 +157,7 @@ def products_between(vectors: Vectors) -> Callable[[int, int], np.ndarray]:
 
 @kernel(types.void(given(float64, 2), given(int64, 1), int64, float32[:, ::1]))
 def _mixtures(shares: np.ndarray, vectors: np.ndarray, width: int, out: np.ndarray) -> None:
-    """See `mixtures`. Four vectors at a time: most of the time would else go into reading the sums."""
+    """See `mixtures`. Four vectors at a time; otherwise most of the time goes into reading the sums."""
     count, n = shares.shape[0], vectors.size
     whole, sums = n - n % 4, np.empty((count, _MIXED))
     for first in range(0, width, _MIXED):
@@ -188,7 +189,7 @@ def _mixtures(shares: np.ndarray, vectors: np.ndarray, width: int, out: np.ndarr
 
 def mixtures(shares: np.ndarray, vectors: Vectors, out: np.ndarray | None = None) -> np.ndarray:
     """[m, width] float32: `shares` [m, n] float64 times n contiguous float32 vectors, summed in order; in
-    memory of its own unless `out` is given."""
+    new memory unless `out` is given."""
     width = vectors.shape[-1] if isinstance(vectors, np.ndarray) else len(vectors[0])
     if shares.ndim != 2 or shares.shape[1] != len(vectors):
         raise ValueError(f"{shares.shape} shares of {len(vectors)} vectors")

@@ -1,7 +1,7 @@
-"""How threads share clients: each takes the next one that nobody has taken, and says when it is trained.
+"""How threads share clients: each takes the next one that is not taken yet, and marks it once trained.
 
 Progress is [C + 1] int64: how many clients were taken, then a 1 for each client whose results may be read.
-The interpreter's lock is not needed for it, so a thread goes from client to client while another runs Python.
+This does not need the interpreter lock, so a thread goes from client to client while another runs Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ALIGNED = 8  # bytes
 
 
 def new_progress(clients: int) -> np.ndarray:
-    """Nobody was taken."""
+    """Progress before any client is taken."""
     return np.zeros(clients + 1, np.int64)
 
 
@@ -31,7 +31,7 @@ def _address(context: Any, builder: Any, kind: Any, array: Any, place: Any) -> A
 
 @emitted
 def take(typing: Any, progress: Any) -> Any:
-    """The next client; the number of clients or more if there is none."""
+    """The next client; a number not below the number of clients if there is none."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = _address(context, builder, signature.args[0], args[0], ir.Constant(_WORD, 0))
@@ -42,7 +42,7 @@ def take(typing: Any, progress: Any) -> Any:
 
 @emitted
 def publish(typing: Any, progress: Any, client: Any) -> Any:
-    """Say that the client is trained: what was written before is seen by whoever finds it `ready`."""
+    """Mark the client as trained: a thread that finds it `ready` sees everything written before."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = builder.add(args[1], ir.Constant(_WORD, 1))

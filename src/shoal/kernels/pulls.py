@@ -1,7 +1,7 @@
-"""Pulls of constant strength towards a model: what `||w - centre||` adds to a gradient.
+"""Pulls of constant strength towards a model: what a term `||w - centre||` adds to a gradient.
 
-A model may be pulled as one, or part by part, and once more where a mask says so. The length of a pull does
-not depend on how far the model is away, so each step first needs that distance.
+A model may be pulled as a whole or part by part, and additionally where a mask says so. The length of a pull
+does not depend on how far away the model is, so each step must first compute that distance.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from shoal.kernels.jit import Real, apart, bare
 from shoal.kernels.squares import add_squares
 
-PIECE = 512  # numbers that are masked at once
+PIECE = 512  # numbers that are masked together
 _ZERO = np.float32(0)
 
 
@@ -25,7 +25,7 @@ def pull(
         scales[k] * (strengths[0] * sqrt(||w - centre||^2 + tiny)
                      + strengths[1] * sqrt(||mask o (w - centre)||^2 + tiny)).
 
-    Without a second strength there need be no mask. `sums` [16] and `some` [PIECE] are written to.
+    Without a second strength no mask is needed. `sums` [16] and `some` [PIECE] are scratch space.
     """
     apart()
     for k in range(scales.size):

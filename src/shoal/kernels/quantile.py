@@ -1,4 +1,4 @@
-"""Quantiles of a few numbers that count differently."""
+"""Weighted quantiles of a few numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.kernels.jit import given, inner, kernel
 
 @inner
 def _ordered(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Where the values that count at all are, from the smallest to nan, and equal ones as they come."""
+    """The places of values with a positive count, from the smallest to nan; equal ones keep their order."""
     order, size = np.empty(values.size, np.int64), 0
     for i in range(values.size):
         if counts[i] > 0:
@@ -53,7 +53,7 @@ def _quantile(values: np.ndarray, counts: np.ndarray, level: float) -> float:
 
 @kernel(float64(given(float64, 1), given(float64, 1), float64))
 def quantile(values: np.ndarray, counts: np.ndarray, level: float) -> float:
-    """Of values that count so often; between two of them a straight line; 0 if there are none."""
+    """The quantile of values with these counts, with linear interpolation; 0 if there are none."""
     if values.size != counts.size:
         raise ValueError("every value needs a count")
     return _quantile(values, counts, level)
@@ -69,7 +69,7 @@ def _quantiles(values: np.ndarray, counts: np.ndarray, level: float) -> np.ndarr
 
 
 def quantiles(values: np.ndarray, counts: np.ndarray, level: float) -> np.ndarray:
-    """[...]: of each row of values [..., n] that count so often; the shape of counts is the end of theirs."""
+    """[...]: the quantile of each row of values [..., n]; their last dimensions are the shape of `counts`."""
     if values.shape[values.ndim - counts.ndim :] != counts.shape or not values.shape[-1]:
         raise ValueError(f"{counts.shape} counts do not fit {values.shape} values")
     rows, often = (np.ascontiguousarray(each.reshape(-1, values.shape[-1])) for each in (values, counts))

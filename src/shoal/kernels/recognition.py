@@ -1,4 +1,4 @@
-"""Which models the compiled kernels can train: they are recognised by their layers."""
+"""Recognises, by their layers, the models that the compiled kernels can train."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def plan_of(
 ) -> Plan | None:
     """The plan that computes the same as `module` for samples of this shape; None if there is none.
 
-    `drops` has the rates of the dropout layers, by name.
+    `drops` maps the names of the dropout layers to their rates.
     """
     layers = [layer for layer in _layers(module, "", drops or {}) if type(layer) is not nn.Identity]
     try:
@@ -54,7 +54,7 @@ class _NoPlanError(Exception):
 
 
 class _Reader:
-    """Goes through the layers from the first to the last."""
+    """Reads the layers from the first to the last."""
 
     def __init__(self, layers: Sequence[Layer], shape: tuple[int, ...]) -> None:
         self._layers, self._shape = list(layers), shape
@@ -73,7 +73,7 @@ class _Reader:
             raise _NoPlanError
         if convs and not self._drops[-1].noise:  # dropout just after flattening
             self._drops[-1] = _drop(self._read((Drop,)))
-            if convs[-1].sigmoid and self._drops[-1].noise:  # what was dropped has lost its slope
+            if convs[-1].sigmoid and self._drops[-1].noise:  # dropped outputs lose the sigmoid's slope
                 raise _NoPlanError
         sizes = [math.prod(self._shape)]
         while True:
@@ -110,7 +110,7 @@ class _Reader:
         return layer.out_features
 
     def _activation(self, kinds: tuple[type, ...]) -> bool:
-        """Read what follows a hidden layer, in any order that gives the same; whether it pools."""
+        """Read what follows a hidden layer, in any equivalent order; returns whether it pools."""
         found = self._read(kinds)
         order = list(found)
         if nn.ReLU not in found or (nn.MaxPool2d in found and Drop in order[: order.index(nn.MaxPool2d)]):
@@ -119,7 +119,7 @@ class _Reader:
         return nn.MaxPool2d in found
 
     def _read(self, kinds: tuple[type, ...]) -> dict[type, Layer]:
-        """The next layers as far as they are of these kinds, and of no kind twice."""
+        """Read the next layers, as long as they are of these kinds and no kind occurs twice."""
         found: dict[type, Layer] = {}
         while self._layers and type(self._layers[0]) in kinds and type(self._layers[0]) not in found:
             layer = self._layers.pop(0)

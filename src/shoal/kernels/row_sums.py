@@ -15,9 +15,10 @@ from llvmlite import ir
 from numba import types
 
 from shoal.kernels.jit import emitted, inner
-from shoal.kernels.vectors import INDEX, Loop, first_lanes, fma, spread
+from shoal.kernels.vectors import BROAD, INDEX, Loop, first_lanes, load, spread, store
 
 _BYTES = 64  # of a vector
+_MOST = 8 if BROAD else 4  # vectors of a tile, which are registers of AVX-512, or pairs of them
 
 
 def _make_tile(vectors: int) -> Callable[..., None]:
@@ -31,25 +32,27 @@ def _make_tile(vectors: int) -> Callable[..., None]:
         total, factors, rows = (
             context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 3, 4)
         )
-        kind, from_kind = (context.get_value_type(signature.args[i].dtype) for i in (0, 4))
+        kind = context.get_value_type(signature.args[0].dtype)
         lanes = _BYTES // signature.args[0].dtype.bitwidth * 8
         mask = first_lanes(builder, args[2], lanes) if vectors == 1 else None
+
+        def vector(first: ir.Value, v: int) -> ir.Value:
+            part = load(builder, builder.gep(first, [INDEX(v * lanes)]), lanes, mask)
+            return part if part.type.element == kind else builder.fpext(part, ir.VectorType(kind, lanes))
+
         place = builder.gep(total.data, [args[1]])
-        begin = [_loaded(builder, place, v * lanes, lanes, mask) for v in range(vectors)]
         walks = [
             (builder.gep(rows.data, [args[1]]), _apart(builder, rows, signature.args[4])),
             (factors.data, _apart(builder, factors, signature.args[3])),
         ]
-        count = _first(builder, factors.shape)
+        count, begin = _first(builder, factors.shape), [vector(place, v) for v in range(vectors)]
         with Loop(builder, count, 1, begin, walks) as loop:
             row, factor = loop.walks
             times = spread(builder, builder.fneg(_cast(builder, builder.load(factor), kind)), lanes)
             for v in range(vectors):
-                part = _loaded(builder, row, v * lanes, lanes, mask)
-                wide = part if kind == from_kind else builder.fpext(part, ir.VectorType(kind, lanes))
-                loop.sums[v] = fma(builder, times, wide, loop.sums[v])
+                loop.add(v, times, vector(row, v))
         for v, value in enumerate(loop.sums):
-            _keep(builder, value, place, v * lanes, mask)
+            store(builder, value, builder.gep(place, [INDEX(v * lanes)]), mask)
         return context.get_dummy_value()
 
     def tile(typing: Any, total: Any, at: Any, left: Any, factors: Any, rows: Any) -> Any:
@@ -73,56 +76,7 @@ def _cast(builder: ir.IRBuilder, value: ir.Value, kind: ir.Type) -> ir.Value:
     return builder.fpext(value, kind) if kind == ir.DoubleType() else builder.fptrunc(value, kind)
 
 
-def _vector_at(builder: ir.IRBuilder, place: ir.Value, offset: int, lanes: int) -> ir.Value:
-    kind = ir.VectorType(place.type.pointee, lanes)
-    return builder.bitcast(builder.gep(place, [INDEX(offset)]), kind.as_pointer())
-
-
-def _intrinsic(builder: ir.IRBuilder, name: str, kind: ir.FunctionType) -> ir.Function:
-    module = builder.module
-    return module.globals.get(name) or ir.Function(module, kind, name)
-
-
-def _named(kind: ir.VectorType) -> str:
-    return f"v{kind.count}f{64 if kind.element == ir.DoubleType() else 32}"
-
-
-def _loaded(
-    builder: ir.IRBuilder, place: ir.Value, offset: int, lanes: int, mask: ir.Value | None
-) -> ir.Value:
-    pointer = _vector_at(builder, place, offset, lanes)
-    kind, number = pointer.type.pointee, ir.IntType(32)
-    align = 8 if kind.element == ir.DoubleType() else 4
-    if mask is None:
-        return builder.load(pointer, align=align)
-    types_ = [pointer.type, number, mask.type, kind]
-    function = _intrinsic(
-        builder, f"llvm.masked.load.{_named(kind)}.p0{_named(kind)}", ir.FunctionType(kind, types_)
-    )
-    return builder.call(function, [pointer, number(align), mask, ir.Constant(kind, None)])
-
-
-def _keep(
-    builder: ir.IRBuilder, value: ir.Value, place: ir.Value, offset: int, mask: ir.Value | None
-) -> None:
-    kind, number = value.type, ir.IntType(32)
-    pointer, align = (
-        _vector_at(builder, place, offset, kind.count),
-        8 if kind.element == ir.DoubleType() else 4,
-    )
-    if mask is None:
-        builder.store(value, pointer, align=align)
-        return
-    types_ = [kind, pointer.type, number, mask.type]
-    function = _intrinsic(
-        builder,
-        f"llvm.masked.store.{_named(kind)}.p0{_named(kind)}",
-        ir.FunctionType(ir.VoidType(), types_),
-    )
-    builder.call(function, [value, pointer, number(align), mask])
-
-
-_eight, _four, _two, _last = (_make_tile(vectors) for vectors in (8, 4, 2, 1))
+_most, _four, _two, _last = (_make_tile(vectors) for vectors in (_MOST, 4, 2, 1))
 
 
 @inner
@@ -134,9 +88,9 @@ def subtract_rows(total: np.ndarray, factors: np.ndarray, rows: np.ndarray) -> N
     lanes, at = _BYTES // total.itemsize, 0
     if factors.size == 0:
         return
-    while total.size - at >= 8 * lanes:
-        _eight(total, at, 0, factors, rows)
-        at += 8 * lanes
+    while total.size - at >= _MOST * lanes:
+        _most(total, at, 0, factors, rows)
+        at += _MOST * lanes
     if total.size - at >= 4 * lanes:
         _four(total, at, 0, factors, rows)
         at += 4 * lanes

@@ -1,4 +1,4 @@
-"""Small matrices that stand for large ones: rows and columns added up with random signs (a count sketch)."""
+"""Small matrices that replace large ones: rows and columns added up with random signs (a count sketch)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shoal.kernels.tiles import LANES, make_dot
 
 @kernel(types.void(given(float32, 3), given(float32, 1), given(float32, 1), float32[:, :, ::1]))
 def add_up(matrices: np.ndarray, row_signs: np.ndarray, column_signs: np.ndarray, out: np.ndarray) -> None:
-    """out[k, i, j] = the sum of matrices[k, r, c] times both signs, over the r that are i modulo out's height
-    and the c that are j modulo its width; row after row, each in order."""
+    """out[k, i, j] = the sum of matrices[k, r, c] times both signs, over all r equal to i modulo out's height
+    and all c equal to j modulo its width; row by row, and in order within each row."""
     n, rows, columns = matrices.shape
     _, side, across = out.shape
     if row_signs.size != rows or column_signs.size != columns or side > rows or across > columns:
@@ -37,7 +37,7 @@ _dots, _dots_of_one = make_dot(2, 2), make_dot(1, 2)
 
 @kernel(types.void(given(float32, 2), given(float32, 2), float32[:, ::1]))
 def multiply(matrix: np.ndarray, vectors: np.ndarray, out: np.ndarray) -> None:
-    """out[k, i] = the product of row i with vector k, of two, which is as accurate as float32 sums are."""
+    """out[k, i] = the product of row i with vector k, of two; as accurate as float32 sums are."""
     rows, columns = matrix.shape
     if vectors.shape != (2, columns) or out.shape != (2, rows):
         raise ValueError("matrix, vectors and products do not fit together")
@@ -58,8 +58,8 @@ def multiply(matrix: np.ndarray, vectors: np.ndarray, out: np.ndarray) -> None:
 
 @inner
 def _missed(images: np.ndarray, spread: np.ndarray, pivots: np.ndarray) -> float:
-    """The squared distance between a matrix's products with random vectors and those of what its pivots make
-    of it."""
+    """The squared distance between a matrix's products with random vectors and the same products of its
+    reconstruction from the pivots."""
     total = 0.0
     for image in images:
         line = image.astype(np.float64)
@@ -76,11 +76,11 @@ _FACTORS = types.UniTuple(float32[:, ::1], 2)  # type: ignore[no-untyped-call]
 def spanned(
     matrix: np.ndarray, signs: np.ndarray, probes: np.ndarray, side: int, most: int, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """T [rows, rank] and R^T [columns, rank] of a matrix T R, where R are at most `most` of its rows, but for
-    `tolerance` of its energy. Both have no column if it has a higher rank, or no energy that can be told.
+    """T [rows, rank] and R^T [columns, rank] such that the matrix is T R up to `tolerance` of its energy. R
+    consists of at most `most` of its rows. Both have no columns if the rank is higher, or the energy too
+    large or too small to work with.
 
-    The rows are found in a sketch with `side` columns. Whether the matrix is T R is tried with two random
-    vectors.
+    The rows are found in a sketch with `side` columns. Two random vectors test whether the matrix is T R.
     """
     rows, columns = matrix.shape
     nothing = np.empty((rows, 0), np.float32), np.empty((columns, 0), np.float32)

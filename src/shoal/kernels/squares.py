@@ -1,6 +1,6 @@
-"""Sums of squares in float64, in sixteen sums of every sixteenth number, which stay in registers.
+"""Sums of squares in float64, as sixteen partial sums of every sixteenth number, which stay in registers.
 
-numba would write them to memory for each sixteen numbers.
+numba would write the partial sums to memory after every sixteen numbers.
 """
 
 from __future__ import annotations

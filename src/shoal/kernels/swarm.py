@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, types, uint64
 
-from shoal.kernels.blocks import FOLD_INT, fold, reals
 from shoal.kernels.jit import Index, Word, inner, kernel
+from shoal.kernels.philox_blocks import FOLD_INT, fold, reals
 
 FSI, PSO = 0, 1
 BLOCK = 1024  # epochs that share a key
@@ -223,7 +223,7 @@ def descend(
     """`legs` epochs of a regression whose clients' losses are `squares(factor, ...)`.
 
     factors [clients, dimension + 1, dimension + 1] are summed in their order. `strange` marks the clients
-    that had a loss that is not finite.
+    that had a non-finite loss.
     """
     _check(flock)
     size = flock.particles.shape[0] + 1

@@ -43,7 +43,7 @@ def make_dot(rows: int, batch: int) -> Callable[..., None]:
 
     dot(y, yo, ys, w, wo, ws, x, xo, xs, n):
     y[yo + b*ys + r] += sum_{i < n} w[wo + r*ws + i] * x[xo + b*xs + i]; n is a positive multiple of `LANES`.
-    The same numbers of the next rows of w are asked for: the processor does not foresee them in short rows.
+    The same columns of the next rows of w are prefetched: the processor does not predict them in short rows.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
@@ -55,7 +55,7 @@ def make_dot(rows: int, batch: int) -> Callable[..., None]:
         with Loop(builder, n, LANES, zeros(rows * batch * parts, _PART)) as loop:
             for row in w_rows:
                 prefetch(builder, builder.gep(row, [builder.add(loop.at, following)]))
-            for part in range(parts):  # one after the other: so few registers are in use
+            for part in range(parts):  # one after the other, so that few registers are in use
                 at = builder.add(loop.at, INDEX(part * _PART))
                 w_parts = [load(builder, builder.gep(row, [at]), _PART) for row in w_rows]
                 for b, row in enumerate(x_rows):
@@ -83,9 +83,9 @@ def make_outer(rows: int, shifted: bool = False) -> Callable[..., None]:
 
     outer(y, yo, ys, a, ao, ar, ak, x, xo, xs, n, scale, ahead):
     y[yo + r*ys + i] += scale * sum_{k < n} a[ao + r*ar + k*ak] * x[xo + k*xs + i] for i < LANES; n > 0.
-    What is `ahead` of each of these x is asked for.
+    The numbers `ahead` of each of these x are prefetched.
 
-    If it is shifted, s follows, of y's layout: the sums begin with s[yo + r*ys + i].
+    With `shifted`, s follows as the last argument, in y's layout: the sums begin with s[yo + r*ys + i].
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:

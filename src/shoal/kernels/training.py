@@ -20,7 +20,7 @@ class ExtraFeatures(NamedTuple):
     features: np.ndarray  # [F, width] float32: for each step one per sample, then additional ones
     classes: np.ndarray  # [F] int64
     ptr: np.ndarray  # [S + 1] int64: where the features of each step start
-    learned: np.ndarray  # [classes] bool: samples of other classes do not count in the part of g_b
+    learned: np.ndarray  # [classes] bool: samples of other classes do not count in the term of g_b
     g_a: float
     g_b: float
 
@@ -37,8 +37,8 @@ class Rounding(NamedTuple):
 
     forms: np.ndarray  # [C, 2] int64: `digits` and `least` of each client's `NumberFormat`
     largest: np.ndarray  # [C] float32
-    random: bool  # whether weights and momentum are rounded at random; gradients are never
-    words: np.ndarray  # [C, 2] uint64: each client's key, for that
+    random: bool  # whether weights and momentum are rounded at random; gradients never are
+    words: np.ndarray  # [C, 2] uint64: each client's key for random rounding
 
 
 NO_ROUNDING = Rounding(
@@ -55,8 +55,8 @@ Rows = np.ndarray | Sequence[np.ndarray]  # [C, P] float32, or C arrays [P]
 class ControlRows(NamedTuple):
     """Control variates after training. See `training_job`."""
 
-    own: Rows  # C rows, receive `less - shift` minus the change of the parameters over `reach`
-    reach: np.ndarray  # [C] float32: the learning rate times the number of plain steps that move as far
+    own: Rows  # C rows, receive `less - shift` minus the change of the parameters divided by `reach`
+    reach: np.ndarray  # [C] float32: the learning rate times the number of plain steps that move equally far
 
 
 class Pulls(NamedTuple):
@@ -64,9 +64,9 @@ class Pulls(NamedTuple):
 
     centre: Rows  # C rows or one
     mask: Rows  # C rows or one; none if only the first strengths are used
-    strengths: np.ndarray  # [C, 2] float32: of the pull of all numbers, and of that of the mask's
+    strengths: np.ndarray  # [C, 2] float32: of the pull on all numbers, and of the pull through the mask
     ptr: np.ndarray  # [parts + 1] int64: where each part of the parameters starts
-    scales: np.ndarray  # [parts] float32: what a part counts
+    scales: np.ndarray  # [parts] float32: the weight of each part
     tiny: float  # added to squared distances
 
 
@@ -79,12 +79,12 @@ Kernel = Callable[[int, int, Clients], int]
 class TrainingJob:
     """The training of some clients. Any number of threads may work on it at the same time.
 
-    Clients are taken in their order. What a client is trained to does not depend on the thread.
+    Clients are taken in order. A client's result does not depend on the thread that trains it.
     """
 
     def __init__(self, kernel: Kernel, clients: Clients, batch: int, rows: Sequence[Rows]) -> None:
         self._kernel, self._clients, self._batch = kernel, clients, batch
-        self._rows = rows  # kernels have nothing but their addresses
+        self._rows = rows  # keeps them alive: kernels only have their addresses
         self.sound = clients.sound  # [C] bool: whether each client's change can be squared, once it is done
 
     def work(self, most: int = sys.maxsize) -> int:
@@ -126,14 +126,14 @@ def training_job(
 
     A step of a client: `g = dloss + mu*(w - w_start) + weight_decay*w + (shift - less)`, `v = momentum*v + g`
     (`v = g` in the first step), `w -= lr*v`. `start`, `out`, `change`, `shift` and `less` have a row of P
-    contiguous numbers for each client; rows need not lie side by side.
+    contiguous numbers for each client; rows need not be adjacent.
 
     Args:
         plan: The model and its loss.
         start: C rows or one, the initial parameters of each client, or of all.
         out: C rows or none, receive the trained parameters.
         change: C rows, receive the trained minus the initial parameters.
-        x: [N, D] float32, the samples of all clients; with fused features the fixed ones behind each.
+        x: [N, D] float32, the samples of all clients; with fused features, the fixed ones follow each sample.
         y: [N] int64 labels, or float32 targets for the squared error.
         index: [T] int64, the rows of x for all steps of all clients, one after another.
         step_ptr: [S + 1] int64, where each step starts in `index`.
@@ -147,17 +147,17 @@ def training_job(
         less: C rows or none, subtracted from the shift.
         controls: Receives the next control variates of clients whose shift is the common one, and whose own
             are in `less`.
-        pulls: Adds to the loss of each part of a client's parameters `scale * (strengths[0] * ||w - centre||
-            + strengths[1] * ||mask o (w - centre)||)`.
+        pulls: For each part of a client's parameters, adds `scale * (strengths[0] * ||w - centre|| +
+            strengths[1] * ||mask o (w - centre)||)` to the loss.
         beta: Weight of the distillation of the initial model's predictions for all classes but the true one.
         tau: Temperature of the distillation.
         generated: Adds to the loss of a step with n samples `g_a` times the mean cross entropy of the last
             layer's outputs for the features after the first n, and `g_b` times the mean over its samples of
-            KL(softmax of the outputs for the first n features || that for the samples), whose first argument
-            has no gradient.
+            KL(softmax of the outputs for the first n features || that for the samples), where the first
+            argument counts as constant.
         dropout: Needed if the plan has dropout.
-        rounding: Rounds g to the nearest number of a format, and v and w of every step to the nearest or at
-            random. `start` must be rounded already.
+        rounding: Rounds g to the nearest number of a format, and v and w in every step to the nearest or
+            at random. `start` must be rounded already.
     """
     generated = _NO_FEATURES if generated is None else generated
     labels, targets = (_NO_LABELS, y) if plan.loss == SQUARED_ERROR else (y, _NO_TARGETS)
@@ -184,7 +184,7 @@ def training_job(
 
 
 def _kernel(plan: Plan, dropout: DropoutKeys | None, clients: int) -> Kernel:
-    """The kernel of a plan. Only that one is compiled, or loaded."""
+    """The kernel of a plan. Only this kernel is compiled or loaded."""
     if isinstance(plan, DensePlan):
         from shoal.kernels.mlp_training import mlp_kernel
 
@@ -252,7 +252,7 @@ def _largest_batch(given: Clients) -> int:
 
 
 def _places(params: int, name: str, rows: Rows, *counts: int) -> np.ndarray:
-    """The addresses of rows of parameters, after a look at each: kernels see nothing but these."""
+    """The addresses of rows of parameters. Each row is checked, because kernels only see addresses."""
     if len(rows) not in counts:
         raise ValueError(f"{name} must have {' or '.join(map(str, counts))} rows, got {len(rows)}")
     if isinstance(rows, np.ndarray) and rows.ndim == 2:

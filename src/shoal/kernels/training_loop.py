@@ -1,7 +1,7 @@
-"""What the training of all kinds of networks has in common: clients, steps, losses and terms.
+"""The training loop that all kinds of networks share: clients, steps, losses and additional terms.
 
-Every network ends in dense layers, which the loop knows. What comes before them, and how a pass goes through
-all of it, are functions of the kind of network.
+Every network ends in dense layers, which the loop knows. The layers before them, and the passes through the
+whole network, are handled by functions that each kind of network supplies.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CLIENTS = (
 
 
 class Clients(NamedTuple):
-    """The arguments of `training_job`, as kernels take them: rows of parameters by their addresses."""
+    """The arguments of `training_job`, as kernels take them: rows of parameters are given by address."""
 
     loss: Index
     params: Index
@@ -91,19 +91,19 @@ class Clients(NamedTuple):
 
 
 class Spare(NamedTuple):
-    """Space that only some terms need."""
+    """Scratch space that only some terms need."""
 
-    known: np.ndarray  # [samples, heads] what the initial model says of a client's samples
+    known: np.ndarray  # [samples, heads] the initial model's predictions for a client's samples
     now: np.ndarray  # [heads] a prediction
-    said: np.ndarray  # [heads] another one
+    said: np.ndarray  # [heads] another prediction
     pull: np.ndarray  # [P] what is added to the gradient of a step that is pulled
-    sums: np.ndarray  # for that
-    some: np.ndarray  # for that
+    sums: np.ndarray  # for `pull`
+    some: np.ndarray  # for `pull`
 
 
 @inner
 def make_spare(c: Clients, heads: Index) -> Spare:
-    """Space for any of the clients."""
+    """Scratch space, large enough for each of the clients."""
     rows = np.int64(0)
     if c.beta != 0.0:
         for client in range(c.losses.size):
@@ -125,14 +125,14 @@ def make_loop(
 ) -> Callable[..., Index]:
     """The loop for a kind of network, whose layers before the dense ones are its `body`.
 
-    It trains up to `most` clients that no other thread has taken, and returns how many.
+    It trains up to `most` clients that no other thread has taken, and returns how many it trained.
 
-    - `begin(body, net, work, client, origin)` loads a client's parameters,
-    - `lay(body, net, work, shift, less)` loads what is added to every gradient, and returns whether there is
-      anything,
-    - `ahead(body, net, work, x, rows, step)` goes forward, in step -1 without dropout,
-    - `back(body, net, work, n, last, rule, step, origin)` goes backward with the update,
-    - `end(body, net, work, origin, to)` takes the results, and returns whether they can be squared.
+    - `begin(body, net, work, client, origin)` loads a client's parameters.
+    - `lay(body, net, work, shift, less)` loads what is added to every gradient, and returns whether any of it
+      is not 0.
+    - `ahead(body, net, work, x, rows, step)` runs the forward pass, in step -1 without dropout.
+    - `back(body, net, work, n, last, rule, step, origin)` runs the backward pass and updates the parameters.
+    - `end(body, net, work, origin, to)` writes the results, and returns whether they can be squared.
     """
     soften = make_soften(ahead)
 
@@ -248,7 +248,7 @@ def _pull(c: Clients, client: Index, spare: Spare, shift: np.ndarray, less: np.n
 
 @bare
 def _losses(c: Clients, net: Net, work: Workspace, spare: Spare, rows: np.ndarray, first: Index) -> float:
-    """The loss of a step, whose first sample is the client's `first`; writes the gradients of the outputs."""
+    """The loss of a step whose first sample is the client's `first`; writes the gradients of the outputs."""
     top, heads, stride = net.values[-1], net.sizes[-1], net.strides[-1]
     loss = batch_loss(c.loss, work.values, heads, stride, c.labels, c.targets, rows, work.slopes, top)
     if c.beta != 0.0:
@@ -258,7 +258,7 @@ def _losses(c: Clients, net: Net, work: Workspace, spare: Spare, rows: np.ndarra
 
 @bare
 def _features(c: Clients, net: Net, work: Workspace, spare: Spare, rows: np.ndarray, step: Index) -> Index:
-    """Pass a step's generated features through the last layer, behind its samples; returns how many."""
+    """Pass a step's generated features through the last layer, after its samples; returns how many."""
     if c.feature_ptr.size == 0:
         return np.int64(0)
     at, head = c.feature_ptr[step], net.weights.size - 1

@@ -1,9 +1,9 @@
-"""Means of columns without their extremes.
+"""Trimmed means: means of columns without their extremes.
 
-A sorting network compares the same places in every column, so that it is minima and maxima of whole rows of
-a block of columns, which are vector code; but not where several such loops are one function, which takes
-thirteen times as long. Floats are compared as integers of the same order: -0 is 0, and what is no number
-comes last.
+A sorting network compares the same places in every column, so its comparisons are minima and maxima of whole
+rows of a block of columns, which the compiler vectorises. It does not do so if several such loops are in one
+function, which takes thirteen times as long. Floats are compared as integers of the same order: -0 counts as
+0, and nan comes last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numba import float32, float64, int64, types
 from shoal.kernels.jit import apart, bare, given, inner, kernel
 
 _BLOCK = 128  # columns that are sorted together: they stay in the cache
-_LOW = np.int32(0x7FFFFFFF)  # all bits but the sign's
+_LOW = np.int32(0x7FFFFFFF)  # all bits but the sign bit
 
 
 @lru_cache(maxsize=64)
@@ -44,7 +44,7 @@ def _flipped(bits: np.int32) -> np.int32:
 
 @bare
 def _take(rows: np.ndarray, first: int, count: int, keys: np.ndarray, ordered: np.ndarray) -> None:
-    """The columns from `first` on as keys, twice."""
+    """Write the columns from `first` on, as keys, to both `keys` and `ordered`."""
     apart()
     for i in range(len(rows)):
         source, target, copy = rows[i, first : first + count], keys[i], ordered[i]
@@ -55,7 +55,7 @@ def _take(rows: np.ndarray, first: int, count: int, keys: np.ndarray, ordered: n
 
 @bare
 def _sort(keys: np.ndarray, comparisons: np.ndarray) -> None:
-    """Every column in ascending order."""
+    """Sort every column in ascending order."""
     apart()
     for c in range(len(comparisons)):
         low, high = keys[comparisons[c, 0]], keys[comparisons[c, 1]]
@@ -81,7 +81,7 @@ def _average(ordered: np.ndarray, trim: int, means: np.ndarray, floats: np.ndarr
 
 @bare
 def _count(keys: np.ndarray, ordered: np.ndarray, trim: int, clear: np.ndarray, counts: np.ndarray) -> None:
-    """Count each row where it is kept, in the columns in which it is clear who is."""
+    """Count how often each row is kept, in the columns in which it is clear which rows are."""
     apart()
     n = len(keys)
     low, high = ordered[trim], ordered[n - trim - 1]
@@ -99,7 +99,7 @@ def _count(keys: np.ndarray, ordered: np.ndarray, trim: int, clear: np.ndarray, 
 
 @bare
 def _share(keys: np.ndarray, ordered: np.ndarray, trim: int, clear: np.ndarray, kept: np.ndarray) -> int:
-    """Add the shares of rows in the other columns; returns in how many of these all rows are equal."""
+    """Add the rows' shares in the other columns; returns in how many of these columns all rows are equal."""
     apart()
     n, alike = len(keys), 0
     for p in range(clear.size):
@@ -148,9 +148,10 @@ def _trimmed(
 
 
 def trim_between(rows: np.ndarray, trim: int, means: np.ndarray, first: int, last: int) -> np.ndarray:
-    """What `trimmed` does with the columns from `first` to `last`: their means go into `means` [columns].
+    """As `trimmed`, for the columns from `first` to `last`: their means go into `means` [columns].
 
-    Returns in how many of them [n] each row was kept. Calls for other columns may run in parallel threads.
+    Returns in how many of these columns each row was kept, [n]. Calls for other columns may run in parallel
+    threads.
     """
     n, width = rows.shape
     if not 0 <= 2 * trim < n:
@@ -164,8 +165,8 @@ def trim_between(rows: np.ndarray, trim: int, means: np.ndarray, first: int, las
 
 def trimmed(rows: np.ndarray, trim: int) -> tuple[np.ndarray, np.ndarray]:
     """Means [columns] float64 of rows [n, columns] float32 without the `trim` smallest and largest numbers of
-    each column; and in what share [n] of the columns each row was kept. Rows that are equal to the first or
-    the last one kept share its place."""
+    each column, and the share [n] of the columns in which each row was kept. Rows that are equal to the first
+    or the last one kept share its place."""
     means = np.empty(rows.shape[1])
     kept = trim_between(rows, trim, means, 0, means.size)
     return means, kept / means.size

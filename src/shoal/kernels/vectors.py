@@ -88,14 +88,44 @@ def start(context: Any, builder: ir.IRBuilder, signature: Any, args: Any, at: in
     return builder.gep(array.data, [args[at + 1]])
 
 
-def load(builder: ir.IRBuilder, place: ir.Value, lanes: int) -> ir.Value:
-    """The vector at a place, which need not be aligned."""
-    return builder.load(builder.bitcast(place, vector(lanes).as_pointer()), align=4)
+def load(builder: ir.IRBuilder, place: ir.Value, lanes: int, mask: ir.Value | None = None) -> ir.Value:
+    """The vector at a place, which need not be aligned; 0, unread, in lanes that a mask leaves out."""
+    pointer, align = _as_vectors(builder, place, lanes)
+    kind = pointer.type.pointee
+    if mask is None:
+        return builder.load(pointer, align=align)
+    wanted = ir.FunctionType(kind, [pointer.type, _LANE, mask.type, kind])
+    arguments = [pointer, _LANE(align), mask, ir.Constant(kind, None)]
+    return builder.call(_masked(builder, "load", kind, wanted), arguments)
 
 
-def store(builder: ir.IRBuilder, value: ir.Value, place: ir.Value) -> None:
-    """Write a vector."""
-    builder.store(value, builder.bitcast(place, value.type.as_pointer()), align=4)
+def store(builder: ir.IRBuilder, value: ir.Value, place: ir.Value, mask: ir.Value | None = None) -> None:
+    """Write a vector, or those of its lanes that a mask has."""
+    kind = value.type
+    pointer, align = _as_vectors(builder, place, kind.count)
+    if mask is None:
+        builder.store(value, pointer, align=align)
+        return
+    wanted = ir.FunctionType(ir.VoidType(), [kind, pointer.type, _LANE, mask.type])
+    builder.call(_masked(builder, "store", kind, wanted), [value, pointer, _LANE(align), mask])
+
+
+def _as_vectors(builder: ir.IRBuilder, place: ir.Value, lanes: int) -> tuple[ir.Value, int]:
+    """A pointer to vectors, and the alignment of their numbers in bytes."""
+    kind = place.type.pointee
+    pointer = builder.bitcast(place, ir.VectorType(kind, lanes).as_pointer())
+    return pointer, 8 if kind == ir.DoubleType() else 4
+
+
+def _masked(builder: ir.IRBuilder, what: str, kind: ir.VectorType, wanted: ir.FunctionType) -> ir.Function:
+    module, vectors = builder.module, _named(kind)
+    name = f"llvm.masked.{what}.{vectors}.p0{vectors}"
+    return module.globals.get(name) or ir.Function(module, wanted, name)
+
+
+def _named(kind: ir.VectorType) -> str:
+    """As intrinsics call it."""
+    return f"v{kind.count}f{64 if kind.element == ir.DoubleType() else 32}"
 
 
 def shuffle(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
@@ -112,7 +142,7 @@ def spread(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
 def fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """a * b + c, rounded once."""
     kind, module = a.type, builder.module
-    name = f"llvm.fma.v{kind.count}f{32 if kind.element == FLOAT else 64}"
+    name = f"llvm.fma.{_named(kind)}"
     function = module.globals.get(name) or ir.Function(module, ir.FunctionType(kind, [kind] * 3), name)
     return builder.call(function, [a, b, c])
 

@@ -1,4 +1,4 @@
-"""APFL: every client uses a mixture of the global model and one of its own.
+"""APFL: every client uses a mixture of the global model and a personal model.
 
 Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020, Algorithm 1.
 
@@ -8,13 +8,14 @@ Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020, Algorithm
                uses alpha_i v_i + (1 - alpha_i) w                                          -> `mixture`
     server:    as FedAvg
 
-alpha_i changes only with `adaptive`. While w is held, a step of v_i by lr moves the mixture by alpha^2 lr:
-so the mixture itself is trained, at that rate. With alpha = 1 the own models are those of `local`, with
-alpha = 0 everybody uses FedAvg's model, both to the bit; the global model is always FedAvg's.
+alpha_i changes only with `adaptive`. With w held fixed, a step of v_i at rate lr moves the mixture at rate
+alpha^2 lr, so the mixture itself is trained, at that rate. With alpha = 1 the personal models are those of
+`local`, and with alpha = 0 every client uses FedAvg's model, both bit for bit; the global model is always
+FedAvg's.
 
-Departures: the paper moves w and v_i in turn, step by step. Here v_i is trained against the w that was sent,
-which is the w of the mixture that the client uses; with one local step a round that is the paper's
-algorithm. Weight decay acts on the mixture. A client works twice as long as in FedAvg.
+Departures: the paper alternates steps of w and v_i. Here v_i is trained against the w that was sent, which is
+the w of the mixture that the client uses; with one local step per round this is the paper's algorithm.
+Weight decay acts on the mixture. A client trains twice as long as in FedAvg.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from shoal.solver.sgd import Sgd
 
 
 class APFLMemory(NamedTuple):
-    """What a client keeps: its own model, with the buffers of the mixture, and its share of the mixture."""
+    """A client's memory: its personal model, with the buffers of the mixture, and that model's share."""
 
     model: Weights
     alpha: Tensor  # [] float64
@@ -50,9 +51,9 @@ class APFLMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class APFL(AveragingMethod):
-    """FedAvg, and at every client a mixture of the global model and one of its own."""
+    """Runs FedAvg, and each client uses a mixture of the global model and a personal model."""
 
-    alpha: float = 0.5  # share of the own model
+    alpha: float = 0.5  # share of the personal model in the mixture
     adaptive: bool = False  # whether each client learns its alpha
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
@@ -98,7 +99,7 @@ class APFL(AveragingMethod):
 
 
 def mixture(alpha: float, own: Weights, sent: Weights) -> Weights:
-    """alpha of the own parameters and 1 - alpha of the sent ones; with the own model's buffers."""
+    """`alpha * own + (1 - alpha) * sent` for the parameters, with the buffers of `own`."""
     if not alpha:
         return sent
     if alpha == 1:
@@ -108,7 +109,7 @@ def mixture(alpha: float, own: Weights, sent: Weights) -> Weights:
 
 
 def next_alpha(task: Task, memory: APFLMemory, sent: Weights, data: Data, rate: float) -> Tensor:
-    """[] float64: alpha after a step of gradient descent on the loss of all local samples."""
+    """[] float64: alpha after one gradient step on the loss over all local samples."""
     share = memory.alpha.float().requires_grad_()
     params = elementwise(lambda v, w: share * v + (1 - share) * w, memory.model.params, sent.params)
     loss = task.losses(Weights(params, memory.model.buffers), *data.all).sum(1).mean()

@@ -1,4 +1,4 @@
-"""CluSamp: FedAvg whose clients are drawn from clusters, so that every round represents the population.
+"""CluSamp: FedAvg with clients drawn from clusters, so that every cohort represents the population.
 
 Fraboni, Vidal, Kameni, Lorenzi: Clustered Sampling: Low-Variance and Improved Representativity for Clients
 Selection in Federated Learning, ICML 2021.
@@ -7,11 +7,11 @@ Selection in Federated Learning, ICML 2021.
                                                                        -> `selectors.clustered.Clustered`
     server:    w <- (1 / m) sum_k w_{i_k}                              -> `aggregators.mean.Mean`
 
-The draws favour clients by their samples, so the mean must not: with uniform weights it is unbiased for
-sum_i (n_i / M) w_i. A client drawn twice trains once and counts twice.
+Sampling already favours clients with many samples, so the mean must not do so again: with uniform weights it
+is an unbiased estimate of sum_i (n_i / M) w_i. A client drawn twice trains once and counts twice.
 
-Departures: see the selector, which any method can be run with. The FedQP paper's baseline of this name
-averages by samples, which counts them twice; `weights = "samples"` does that.
+Departures: see the selector, which works with any method. The FedQP paper's baseline of this name weights the
+mean by samples, which counts them twice; `weights = "samples"` does that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shoal.solver.sgd import Sgd
 
 @dataclass(frozen=True)
 class CluSamp(Recipe):
-    """Samples clients from clusters of similar clients, and averages them with equal weights."""
+    """Samples clients from clusters of similar clients and averages their models with equal weights."""
 
     selector: ClassVar[str] = "clustered"
 

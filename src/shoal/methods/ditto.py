@@ -1,4 +1,4 @@
-"""Ditto: beside the global model every client trains a model of its own, which is pulled towards it.
+"""Ditto: besides the global model, every client trains a personal model that is pulled towards it.
 
 Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021,
 Algorithm 1.
@@ -7,10 +7,11 @@ Algorithm 1.
                v_i <- argmin_v F_i(v) + (lambda / 2) ||v - w||^2, by SGD from v_i  -> `parts.pull`
     server:    as FedAvg
 
-The global model is FedAvg's, to the bit. With `mu = 0` the own models are those of `local`, to the bit.
+The global model is FedAvg's, bit for bit. With `mu = 0` the personal models are those of `local`, also bit
+for bit.
 
-Departures: none in the algorithm. lambda is called `mu`, as in FedProx. Both trainings take the same
-mini-batches, so a client works twice as long as in FedAvg.
+Departures: none in the algorithm. lambda is called `mu`, as in FedProx. Both models are trained on the same
+mini-batches, so a client trains twice as long as in FedAvg.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from shoal.terms.proximal import Proximal
 
 @dataclass(frozen=True)
 class Ditto(AveragingMethod):
-    """FedAvg, and at every client a model of its own that is pulled towards the global one."""
+    """Runs FedAvg, and each client also trains a personal model that is pulled towards the global one."""
 
     mu: float = 0.1
     local: Sgd = field(default_factory=Sgd)
@@ -59,7 +60,7 @@ class Ditto(AveragingMethod):
         return 2.0 * self.local.batching.epochs
 
     def client_init(self, task: Task, key: Key) -> Weights:
-        """See `Method`. The client's own model."""
+        """See `Method`. The client's personal model."""
         return task.init(key)
 
     def client_training(

@@ -1,30 +1,34 @@
-"""DSVD-FL: clients count by how alike their updates are, seen through their singular values and vectors.
+"""DSVD-FL: weights clients by the similarity of their updates, measured on singular values and vectors.
 
 Dynamic SVD-Enhanced Approach for Federated Learning, submitted to ICLR 2025 and withdrawn, openreview
-7TNfxnX3h9. D_i = v_i - w_t is the update of client i, U_i, s_i, V_i its decomposition (eq. 4).
+7TNfxnX3h9. D_i = v_i - w_t is the update of client i, and U_i, s_i, V_i are its SVD (eq. 4).
 
     client i:  trains to v_i; sends D_i as U, s, V cut to rank k_i      -> `codecs.low_rank.LowRank`
-    server:    S = a1 S_v + a2 S_s + a3 S_l                             (eq. 5)  -> `aggregators.similarity`
+    server:    S = a1 S_v + a2 S_s + a3 S_l                          (eq. 5)  -> `aggregators.dsvd_similarity`
                g_i ~ exp(mean_j S_ij)                                   (eqs. 6, 7) -> `aggregators.dsvd`
                w <- w + sum_i g_i D_i                                   (eq. 3)  -> `aggregators.dsvd`
                k_i + d if p_i is high, k_i - d if it is low             (eqs. 8, 9) -> `next_shares`
                p_i = F_i(w_t) - F_i(v_i), as client i says              (eq. 10) -> `client_training`
 
-Departures: the paper decomposes a matrix with as many rows as the model has parameters, which nobody can
-hold; here each matrix of the model is decomposed. tr(U_i^T U_j) depends on signs that nothing fixes;
-`form = "invariant"` does not. S_s and S_l are divided by the norms, so that they do not grow with the
-learning rate, and there is a temperature; `literal = true` keeps them raw as in the paper, whose own is
-1. Evidence that adds up over the rounds is ours (`aggregators.trust`); `adaptive = false` is the paper's
-softmax. A rank is a share of the largest one, the same for all matrices of a client; it starts at a half,
-d is a sixteenth, and high and low are beyond the quartiles of the round. A client's own p_i is a claim
-that nobody can check: by default p_i is its share of the step, which the server sees, a client that is
-not trusted does not rise, and no rank falls below a half; `score = "claimed"` is the paper's, down to
-rank 1. Updates are compared at the smallest rank of the round, so that none gains by sending more
-directions. A large matrix of no more directions than k_i is not cut, and travels as a product of some of its
-rows. The paper's server averages the full v_i, which clients send beside the factors; here the cut
-updates are all that travels, or with `aggregate = "full"` the full ones. Buffers are averaged with the
-same weights. The paper's theorem has a wrong sign and no proof of its last step; nothing here relies on
-it.
+Departures:
+- The paper decomposes a matrix with as many rows as the model has parameters, which does not fit into memory;
+  here each matrix of the model is decomposed separately.
+- tr(U_i^T U_j) depends on the signs of singular vectors, which are arbitrary; `form = "invariant"` does not.
+- S_s and S_l are divided by the norms, so that they do not grow with the learning rate, and the softmax has a
+  temperature; `literal = true` keeps them raw as in the paper, where the temperature is 1.
+- Evidence that adds up over the rounds is ours (`aggregators.dsvd_trust`); `adaptive = false` is the paper's
+  softmax.
+- A rank is a share of the full rank, the same for all matrices of a client; it starts at a half, d is a
+  sixteenth, and high and low mean beyond the quartiles of the round.
+- A p_i that the client reports cannot be checked: by default p_i is the client's share of the step, which the
+  server sees, the rank of an untrusted client does not rise, and no rank falls below a half;
+  `score = "claimed"` is the paper's, down to rank 1.
+- Updates are compared at the smallest rank of the round, so that no client gains by sending more directions.
+- A large matrix of rank k_i or less is not truncated, and travels as a product of some of its rows.
+- The paper's server averages the full v_i, which clients send in addition to the factors; here only the
+  truncated updates travel, or with `aggregate = "full"` only the full ones. Buffers are averaged with the
+  same weights.
+- The paper's theorem has a wrong sign and no proof of its last step; nothing here relies on it.
 """
 
 from __future__ import annotations
@@ -40,10 +44,10 @@ from shoal.aggregators.aggregator import Weighting, moved
 from shoal.aggregators.alignment import SIGNS
 from shoal.aggregators.averaging import client_weight
 from shoal.aggregators.dsvd import Similarity
-from shoal.aggregators.evidence import Evidence
+from shoal.aggregators.dsvd_evidence import Evidence
+from shoal.aggregators.dsvd_similarity import Form
+from shoal.aggregators.dsvd_trust import nothing_known
 from shoal.aggregators.matrix import UpdateMatrix
-from shoal.aggregators.similarity import Form
-from shoal.aggregators.trust import nothing_known
 from shoal.codecs.low_rank import LowRank, restored
 from shoal.core.data import Data
 from shoal.core.gate import Like
@@ -57,39 +61,39 @@ from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
 
-START = Similarity.rank  # of the largest rank
-STEP = 1 / 16  # by which a rank grows and shrinks
-FLOOR = 0.5  # the smallest rank where the server keeps the score
+START = Similarity.rank  # initial rank, as a share of the full rank
+STEP = 1 / 16  # by which a rank grows or shrinks
+FLOOR = 0.5  # the smallest rank if the server computes the score
 Score = Literal["seen", "claimed"]
 
 
 class DSVDState(NamedTuple):
-    """What the server remembers."""
+    """The server state."""
 
     model: Weights
     evidence: Evidence
     server: Any
-    shares: Mapping[int, float]  # of the largest rank, by client, for those who took part
+    shares: Mapping[int, float]  # client -> rank as a share of the full one, for clients that took part
 
 
 class DSVDReply(NamedTuple):
-    """What a client returns that is asked for its score."""
+    """The payload of a client that is asked for its score."""
 
     update: Weights
     score: Tensor  # [] float64: how much training lowered its own loss
 
 
 class DSVDAcc(NamedTuple):
-    """The fold."""
+    """The accumulator."""
 
     updates: UpdateMatrix
-    samples: Mapping[int, float]  # as declared
-    scores: Mapping[int, float]  # as claimed, if they are asked for
+    samples: Mapping[int, float]  # sample counts, as declared
+    scores: Mapping[int, float]  # scores as claimed, if clients are asked for them
 
 
 @dataclass(frozen=True)
 class DSVD(Training):
-    """Weighs clients by the SVD similarity of their updates, truncated to a rank for each client."""
+    """Weights clients by the SVD similarity of their updates, truncated to a per-client rank."""
 
     alpha1: float = Similarity.alpha1
     alpha2: float = Similarity.alpha2
@@ -106,7 +110,7 @@ class DSVD(Training):
     server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
-        self._rule()  # refuses bad values at once
+        self._rule()  # rejects invalid values at once
 
     def _rule(self) -> Similarity:
         return Similarity(
@@ -198,7 +202,7 @@ def weights(
     literal: bool = Similarity.literal,
     adaptive: bool = Similarity.adaptive,
 ) -> Tensor:
-    """[n] float64, sum 1: how much each of a round's updates counts, with nothing remembered."""
+    """[n] float64, sum 1: the weight of each update of a round, without evidence from earlier rounds."""
     rule = Similarity(alpha1, alpha2, alpha3, temperature, form, literal, adaptive)
     together = {name: torch.stack([update[name] for update in updates]) for name in updates[0]}
     if not rule.collects:
@@ -208,7 +212,7 @@ def weights(
 
 
 def next_shares(shares: Sequence[float], scores: Tensor, floor: float) -> list[float]:
-    """The ranks of the next round, as shares of the largest."""
+    """The ranks of the next round, as shares of the full rank."""
     ordered = sorted(scores.tolist())
     low, high = _at(ordered, 0.25), _at(ordered, 0.75)
     moves = [STEP * ((score > high) - (score < low)) for score in scores.tolist()]  # eqs. 8, 9
@@ -216,7 +220,7 @@ def next_shares(shares: Sequence[float], scores: Tensor, floor: float) -> list[f
 
 
 def _at(ordered: Sequence[float], level: float) -> float:
-    """A quantile of a few numbers: a straight line between the two that are next to it."""
+    """A quantile of sorted numbers, by linear interpolation between its two neighbours."""
     place = level * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""FedAMP: every client has a model at the server, mixed of those of similar clients.
+"""FedAMP: the server keeps a model for every client, mixed from the models of similar clients.
 
 Huang, Chu, Zhou, Wang, Liu, Pei, Zhang: Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI
 2021, Algorithm 1.
@@ -8,12 +8,12 @@ Huang, Chu, Zhou, Wang, Liu, Pei, Zhang: Personalized Cross-Silo Federated Learn
     client i:  w_i <- argmin_w F_i(w) + (lambda / (2 alpha)) ||w - u_i||^2,          eq. 7 -> `parts.pull`
                by SGD from its own last w_i
 
-With `mu = 0` it is `local`, to the bit; with any other mu it is not.
+With `mu = 0` it is `local`, bit for bit; with any other mu it is not.
 
 Departures: lambda / alpha is one field, `mu`. By default sigma is the median of the squared distances between
-the models of a round, and alpha = sigma / (n - 1) for n models, which makes no xi_ii negative; if another
-alpha would, the row is scaled to the sum 1. Statistics of BatchNorm stay at the clients. A client that has
-not taken part yet has the initial model.
+the models of a round, and alpha = sigma / (n - 1) for n models, which keeps every xi_ii nonnegative; if
+another alpha would not, the row is scaled to the sum 1. BatchNorm statistics stay at the clients. A client
+that has not taken part yet has the initial model.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Params = Mapping[str, Tensor]
 
 
 class FedAMPState(NamedTuple):
-    """The server state: the model that everybody began with, and the last one of each client."""
+    """The server state: the initial model, which all clients share, and the last model of each client."""
 
     initial: Params
     models: Mapping[int, Tensor]  # [parameters] float32
@@ -65,10 +65,10 @@ class FedAMPState(NamedTuple):
 
 @dataclass(frozen=True)
 class FedAMP(Training):
-    """Sends every client a mixture of the models of clients similar to it, which pulls its own model."""
+    """Sends each client a mixture of similar clients' models, towards which its own model is pulled."""
 
     mu: float = 1.0  # lambda / alpha, the strength of the pull
-    sigma: float | None = None  # of A; by default the median of the squared distances
+    sigma: float | None = None  # in A(x); by default the median of the squared distances
     alpha: float | None = None  # by default sigma / (n - 1) for n models
     local: Sgd = field(default_factory=Sgd)
     terms: tuple[Term, ...] = ()
@@ -102,7 +102,7 @@ class FedAMP(Training):
         return ModelMessage(PerClient([Weights(layout.tree(row.to(task.device)), {}) for row in mixed]))
 
     def serve(self, state: FedAMPState, cohort: Cohort) -> Nothing:
-        """See `Method`. A client uses the model that it has."""
+        """See `Method`. Clients use their own models, so nothing is sent."""
         return Nothing()
 
     def begin(self, state: FedAMPState, cohort: Cohort) -> dict[int, Tensor]:
@@ -134,7 +134,7 @@ class FedAMP(Training):
     # ---- client
 
     def client_init(self, task: Task, key: Key) -> Weights:
-        """See `Method`. The client's own model."""
+        """See `Method`. The client's personal model."""
         return task.init(key)
 
     def client_training(
@@ -153,5 +153,5 @@ class FedAMP(Training):
 
 
 def _vector(params: Params) -> Tensor:
-    """[parameters] float32, in this process's memory."""
+    """[parameters] float32: a contiguous vector in CPU memory."""
     return in_one_vector(params).vector.detach().cpu().contiguous()

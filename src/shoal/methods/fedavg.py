@@ -6,11 +6,11 @@ Decentralized Data, AISTATS 2017, Algorithm 1.
     client i:  w_i = E epochs of SGD from w on its samples          -> `core.training.Training`
     server:    w <- sum_i (n_i / sum_j n_j) w_i                     -> `aggregators.mean.Mean`
 
-Its slots define the methods that differ from it in one part: loss terms (FedProx, FedNTD), the solver, the
-aggregator (Krum, the median), the server optimizer (FedAvgM, FedAdam).
+Many methods differ from it in one part, and each part is a slot: loss terms (FedProx, FedNTD), the solver,
+the aggregator (Krum, the median), the server optimizer (FedAvgM, FedAdam).
 
 Departures: none in the algorithm. Clients return `w_i - w` instead of `w_i`, and the server adds the mean
-of these to w in float64. With `weights = "uniform"` all clients have the same weight.
+of these to w in float64. With `weights = "uniform"` all clients have equal weight.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ arXiv:1909.06335, 2019.
 D is the step that FedAvg would take: the mean of w_i - w. With `momentum = 0` and `server_lr = 1` it is
 FedAvg.
 
-Departures: the paper's server has a learning rate of 1, and its experiments use Nesterov momentum; here it is
-the formula of the paper. Buffers have no momentum: they are averaged as in FedAvg.
+Departures: the paper's server has a learning rate of 1, and its experiments use Nesterov momentum; this is
+the formula that the paper prints. Buffers have no momentum: they are averaged as in FedAvg.
 """
 
 from __future__ import annotations

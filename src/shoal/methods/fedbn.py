@@ -1,4 +1,4 @@
-"""FedBN: normalisation layers stay at the clients.
+"""FedBN: BatchNorm layers stay at the clients.
 
 Li, Jiang, Zhang, Kamp, Dou: FedBN: Federated Learning on Non-IID Features via Local Batch Normalization,
 ICLR 2021, Algorithm 1.
@@ -7,10 +7,10 @@ ICLR 2021, Algorithm 1.
     server:    average all but the BatchNorm layers                                -> `aggregators.mean.Mean`
 
 A BatchNorm layer's scale, shift and statistics never leave the client: they are its memory. These layers
-are found by type, not by name. Without such layers FedBN is FedAvg with uniform weights, to the bit; with
-them there is no global model, and every client is evaluated with its own.
+are found by type, not by name. Without such layers FedBN is FedAvg with uniform weights, bit for bit; with
+them there is no global model, and every client is evaluated with its own model.
 
-Departures: none. A client that has not taken part yet has the initial values of its BatchNorm layers.
+Departures: none. The BatchNorm layers of a client that has not taken part yet have their initial values.
 """
 
 from __future__ import annotations

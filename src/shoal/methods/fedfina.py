@@ -1,14 +1,14 @@
-"""FedFina: only the last convolutions travel.
+"""FedFina: only the last convolutions are exchanged.
 
 A baseline of Guo, Lv, Wang, Geng: GENE-FL: Gene-Driven Parameter-Efficient Dynamic Federated Learning,
 section IV: "the last four convolution layers of the model". Its traffic on ResNet-18 is that of the four
-3 x 3 convolutions of the last stage, 8,257,536 parameters, in both directions.
+3 x 3 convolutions of the last stage, 8,257,536 parameters, in each direction.
 
     client i:  w = (last convolutions from the server, own other layers); train          -> `SharedLayers`
     server:    average the last convolutions                                             -> `LastStage`
 
 Departures: the paper describes it in one sentence and gives no reference. For other models the last
-stage is found by its width (`parts.layers.LastStage`), or named by `layers`.
+stage is found by its width (`parts.layers.LastStage`), or given by name in `layers`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shoal.solver.sgd import Sgd
 class FedFina(Recipe):
     """Averages the last convolutions only; every client keeps all other layers for itself."""
 
-    layers: tuple[str, ...] = ()  # their names, `*` matches any text; by default the last stage
+    layers: tuple[str, ...] = ()  # names of the shared layers, `*` matches any text; default: the last stage
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
     terms: tuple[Term, ...] = ()

@@ -1,4 +1,4 @@
-"""FedFusion: clients train on features of the global model and of their own, fused.
+"""FedFusion: clients train on fused features of the global model and of their own model.
 
 Yao, Huang, Wu, Zhang, Sun: Towards Faster and Better Federated Learning: A Feature Fusion Approach, ICIP
 2019, section 3.
@@ -11,12 +11,12 @@ Yao, Huang, Wu, Zhang, Sun: Towards Faster and Better Federated Learning: A Feat
     server:    averages E_l, F and the last layer; lambda <- 0.1 new + 0.9 old        -> `FedFusion.finish`
 
 The model that the server evaluates and clients use has E_l = E_g: with single and multi it is the averaged
-model itself, with conv A is multiplied into the last layer.
+model itself; with conv, A is multiplied into the last layer.
 
-Departures: features are those that enter the last linear layer, so that any model has them; the authors fuse
-the maps of the last convolution. The convolution starts with E_l alone, as lambda = 0 does in the others; the
-authors draw it at random. E_g's features are computed once a round, in evaluation mode. The authors' learning
-rates belong to `[local]`.
+Departures: features are the inputs of the last linear layer, so that any model has them; the authors fuse the
+feature maps of the last convolution. The convolution is initialised to pass E_l alone, as lambda = 0 does in
+the others; the authors initialise it at random. E_g's features are computed once per round, in evaluation
+mode. The authors' learning rates belong to `[local]`.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ from shoal.solver.sgd import Sgd
 
 
 class FedFusionState(NamedTuple):
-    """The server state: the model with its fusion, and the name of its last layer's weight."""
+    """The server state: the model with its fusion, and the name of the last layer's weight."""
 
     averaged: Averaged
     last: str
 
     @property
     def model(self) -> Weights:
-        """The model and the fusion, as clients get it."""
+        """The model and the fusion, as clients receive them."""
         return self.averaged.model
 
 
 @dataclass(frozen=True)
 class FedFusion(AveragingMethod):
-    """Clients train on features of the model that they were sent and of their own, fused."""
+    """Clients train on fused features of the model that they received and of their own model."""
 
     operator: Operator = "multi"
     smoothing: float = 0.9  # share of the old lambda that the server keeps

@@ -1,4 +1,4 @@
-"""FedGen: the server trains a generator of features from the clients' models, and clients train with it.
+"""FedGen: the server trains a feature generator from the clients' models, and clients train with it.
 
 Zhu, Hong, Zhou: Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021,
 Algorithm 1. h is a model's last layer, G(eps, y) a generator of its inputs.
@@ -15,16 +15,16 @@ samples of each class that they hold, which is private information.
 
 Departures: as in the authors' code, noise is uniform in [0, 1) and the adversarial student term is left out
 (its weight is 0 there). The shares a_{y,i} are paired with their own samples; the code mixes them over the
-batch. Labels are counted once instead of once per epoch, and from 0 instead of 1. The generator trains on
-classes of which some client of the round holds at least two samples. Clients draw y' uniformly from the
-classes that it has been trained on so far, and use no others: in the first round there are none. Clients
-train by `[local]`, and the generator's learning rate stays constant.
+batch. Labels are counted once instead of once per epoch, and from 0 instead of 1. The generator is trained on
+the classes of which some client of the round holds at least two samples. Clients draw y' uniformly from the
+classes that the generator has been trained on so far, and use no others: in the first round there are none.
+Clients train as `[local]` says, and the generator's learning rate stays constant.
 
 The authors' weights for MNIST are g_a = g_b = 10 with B' = B = 32, at a learning rate of 0.01. At our 0.05
 an mlp gains nothing from them, and some runs of lenet stay at chance level; B' = 32 with our B = 10 makes
-g_a 3.2 times as large, and the mlp stays at chance level for ten rounds. So the default is g_a = g_b = 1,
-and B' is the batch size, which makes B' / B = 1. The decay of 0.98 is the authors'. The measurements are in
-docs/methods/fedgen.md.
+g_a 3.2 times as large, and the mlp stays at chance level for ten rounds. The defaults are therefore
+g_a = g_b = 1 and B' equal to the batch size, which makes B' / B = 1. The decay of 0.98 is the authors'. The
+measurements are in docs/methods/fedgen.md.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FedGenState(NamedTuple):
     averaged: Averaged
     generator: Weights
     adam: Adam
-    learned: Tensor  # [classes] bool: the classes that the generator was trained on
+    learned: Tensor  # [classes] bool: the classes that the generator has been trained on
     head: tuple[str, ...]  # the names of the last layer's parameters
 
     @property
@@ -111,7 +111,7 @@ class FedGenAcc(NamedTuple):
 
 @dataclass(frozen=True)
 class FedGen(AveragingMethod):
-    """Trains a generator of features from the clients' models, and clients with its features."""
+    """Trains a feature generator from the clients' models, and the clients with generated features."""
 
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
@@ -119,12 +119,12 @@ class FedGen(AveragingMethod):
     aggregator: Aggregator = field(default_factory=Mean)
     server: ServerOptimizer = field(default_factory=ServerSgd)
     g_a: float = 1.0  # weight of the loss on generated features
-    g_b: float = 1.0  # weight of the agreement with them
+    g_b: float = 1.0  # weight of the agreement with the predictions on generated features
     decay: float = 0.98  # of both weights, per round
     hidden: int = 256  # width of the generator
     noise: int = 32  # size of its noise input
     draws: int | None = None  # generated features per step; by default the batch size, 32 at the server
-    steps: int = 50  # of the generator, per round
+    steps: int = 50  # training steps of the generator, per round
     generator_lr: float = 3e-4
     generator_decay: float = 0.01  # weight decay of the generator
     eta: float = 1.0  # weight of the diversity loss
@@ -234,11 +234,11 @@ class FedGen(AveragingMethod):
         draws = min(self.local.batch, data.count)
         if self.draws is not None:
             draws, g_a = self.draws, g_a * self.draws / self.local.batch
-        generator = tree_map(torch.clone, message.generator)  # for equal bits: see `descent.train`
+        generator = tree_map(torch.clone, message.generator)  # for identical bits: see `descent.train`
         term = Generated(generator, message.learned, g_a, g_b, draws, self.noise)
         trained = yield Start(message.model, (*self.terms, term), only_update=True)
         payload = FedGenReply(trained.update(message.model), data.label_counts)
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 
 
-DRAWS = 32  # of the server by default, as in the authors' code
+DRAWS = 32  # generated features per step at the server, by default; as in the authors' code

@@ -1,4 +1,4 @@
-"""FedLP: every client sends only some layers, drawn at random, or holds only the first ones.
+"""FedLP: every client sends only some layers, drawn at random, or holds only the first layers.
 
 Zhu, Shi, Luo, Wang, Peng, Fan, Letaief: FedLP: Layer-wise Pruning Mechanism for Communication-Computation
 Efficient Federated Learning, ICC 2023.
@@ -9,14 +9,14 @@ Efficient Federated Learning, ICC 2023.
     server:         w_l <- mean of layer l over the clients that sent it        -> `aggregators.mean.Mean`
                     a layer that nobody sent stays as it is
 
-The homogeneous form takes (1 + p) / 2 of FedAvg's traffic in expectation: whole models travel down. With
-p = 1 it is FedAvg, to the bit. `depths` turns on the heterogeneous form; client i has the i-th of them, and
-so on from the start again.
+The homogeneous form takes (1 + p) / 2 of FedAvg's traffic in expectation, because whole models are sent down.
+With p = 1 it is FedAvg, bit for bit. `depths` turns on the heterogeneous form; depths are assigned to clients
+in turn, starting over at the end of the list.
 
 Departures: a layer is a weight matrix with its bias and the norm that follows it; the authors' code draws
-each tensor alone (`granularity = "tensor"`), and averages uniformly (`weights = "uniform"`). A client whose
-depth is that of the model has the common last layer. All clients are judged by the global model, as in the
-authors' code.
+each tensor on its own (`granularity = "tensor"`), and averages uniformly (`weights = "uniform"`). A client
+whose depth is that of the model has the common last layer. All clients are evaluated with the global model,
+as in the authors' code.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from shoal.solver.sgd import Sgd
 
 @dataclass(frozen=True)
 class FedLP(Training):
-    """Clients send each layer with probability p, or hold and send only the first layers of the model."""
+    """Clients send each layer with probability p, or hold and send only the model's first layers."""
 
-    p: float = 0.5  # with which a client sends a layer
+    p: float = 0.5  # probability that a client sends a layer
     depths: tuple[int, ...] = ()  # layers that clients hold, in turn; by default all hold the whole model
-    granularity: Literal["layer", "tensor"] = "layer"  # what is sent or not
+    granularity: Literal["layer", "tensor"] = "layer"  # the unit that is sent or not
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
     terms: tuple[Term, ...] = ()
@@ -120,7 +120,7 @@ class FedLP(Training):
 
     @property
     def remembers(self) -> bool:
-        """See `Method`. Only a client that holds a part of the model has an exit of its own."""
+        """See `Method`. Only a client that holds part of the model has an exit of its own."""
         return bool(self.depths)
 
     def client_init(self, task: Task, key: Key) -> Weights:

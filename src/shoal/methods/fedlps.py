@@ -1,4 +1,4 @@
-"""FedLPS: weak clients train a smaller model, of the strongest channels of the global one.
+"""FedLPS: weak clients train a smaller model, made of the strongest channels of the global one.
 
 Jia, Zhang, Beheshti, Dou: FedLPS: Heterogeneous Federated Learning for Multiple Tasks with Local Parameter
 Sharing, 2024.
@@ -8,13 +8,13 @@ Sharing, 2024.
     client i:  trains the smaller model and sends its update
     server:    each weight <- mean over the clients that hold it           -> `FedLPS.fold`
 
-Only what is left of a layer travels, in both directions. The ratios are dealt to the clients in turn. With
-ratio 0 for all it is FedAvg, to the bit. A client uses its own smaller model.
+Only the remaining channels of a layer are sent, in both directions. The ratios are assigned to the clients in
+turn. With ratio 0 for all clients it is FedAvg, bit for bit. A client uses its own smaller model.
 
 Departures: the authors freeze a pre-trained encoder that several tasks share; here there is one task, and
 `[task] frozen` can freeze layers. They average pruned weights as zeros (`aggregate = "zeros"`); by default a
-weight is averaged over its holders. Channels that a skip connection reads too are not pruned. A client
-computes with zeros in place of what it lacks, to the same numbers; only its bytes are fewer.
+weight is averaged over the clients that hold it. Channels that a skip connection also reads are not pruned. A
+client computes with zeros in place of the pruned channels, with the same results; only its traffic shrinks.
 """
 
 from __future__ import annotations
@@ -70,31 +70,30 @@ class FedLPSState(NamedTuple):
 
 
 class FedLPSMessage(NamedTuple):
-    """The message to a client: its smaller model, and which channels that has."""
+    """The message to a client: its smaller model, and the channels that this model has."""
 
     model: Weights | PerClient
     kept: Pruning | PerClient
 
 
 class FedLPSUpdate(NamedTuple):
-    """The payload of a client: at the client with zeros for the channels that it lacks, sent without."""
+    """The payload of a client: at the client with zeros for its pruned channels, on the wire without them."""
 
     update: Weights
     kept: Pruning
 
 
 class Holders(NamedTuple):
-    """Clients with the same channels: what the last of them was sent, and how much they count together."""
+    """Clients with the same channels: the model that the last of them was sent, and their total weight."""
 
     kept: Pruning
     sent: Weights
-    offset: Weights | None  # of what was sent from the server's model; None: it was sent exactly
+    offset: Weights | None  # of the sent model from the server's; None: it was sent exactly
     weight: float
 
 
 class FedLPSAcc(NamedTuple):
-    """The accumulator: the sums of all changes, with zeros for numbers that a client lacks, and the holders
-    by ratio."""
+    """The accumulator: the sums of all changes, with zeros for pruned numbers, and the holders by ratio."""
 
     model: Weights
     sums: WeightedSum
@@ -105,7 +104,7 @@ class FedLPSAcc(NamedTuple):
 
 @dataclass(frozen=True)
 class FedLPS(Training):
-    """Clients get, train and send smaller models: some channels of the global one."""
+    """Clients receive, train and send smaller models that have only some channels of the global one."""
 
     ratios: tuple[float, ...] = (
         0.0,
@@ -113,7 +112,7 @@ class FedLPS(Training):
         0.2,
         0.5,
         0.8,
-    )  # shares of the channels that clients lack, dealt in turn
+    )  # shares of the channels that are pruned, assigned to clients in turn
     aggregate: Literal["holders", "zeros"] = "holders"
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
@@ -200,14 +199,14 @@ class FedLPS(Training):
         return state._replace(averaged=averaged), {}
 
     def _mean(self, acc: FedLPSAcc) -> Mapping[str, Tensor]:
-        """By tensor the mean change of each number, over those who hold it or over all."""
+        """By tensor: the mean change of each number, over the clients that hold it or over all clients."""
         if all(not held.kept for held in acc.holders.values()):
             return acc.sums.mean()
         holding, everyone = self._holding(acc), sum(held.weight for held in acc.holders.values())
         mean: Mapping[str, Tensor]
         if self.aggregate == "holders":
             mean = elementwise(_divided, acc.sums.values, holding)
-        else:  # who lacks a number has 0
+        else:  # a pruned number counts as 0
             params, buffers = acc.model
             mean = elementwise(
                 lambda change, held, value: (change - (everyone - held) * value) / everyone,
@@ -218,7 +217,7 @@ class FedLPS(Training):
         return mean
 
     def _holding(self, acc: FedLPSAcc) -> Mapping[str, Tensor]:
-        """By tensor how much those who hold each number count together."""
+        """By tensor: the total weight of the clients that hold each number."""
         totals: Mapping[str, Tensor] = elementwise(torch.zeros_like, acc.sums.values)
         for held in acc.holders.values():
             add_where_held(totals, held.kept, held.weight)
@@ -243,14 +242,14 @@ class FedLPS(Training):
 
 
 def _added(sums: WeightedSum, origin: Weights, sent: Weights, update: Weights, weight: float) -> WeightedSum:
-    """With one more summand: its parameters, and its buffers that are not counters."""
+    """The sums with one more summand: its parameters, and its buffers except counters."""
     sums = sums.add_offsets(origin.params, sent.params, update.params, weight)
     buffers = {name: value for name, value in update.buffers.items() if value.is_floating_point()}
     return sums.add_offsets(origin.buffers, sent.buffers, buffers, weight) if buffers else sums
 
 
 def _offset(model: Weights, sent: Any) -> Weights | None:
-    """How far the model that was sent, which a codec may have rounded, lies from the server's; None: not."""
+    """The sent model, which a codec may have rounded, minus the server's; None if they are equal."""
     if not sent.kept:
         return None
     origin = smaller(model, sent.kept)
@@ -267,5 +266,5 @@ def _equal(found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> bool:
 
 
 def _divided(change: Tensor, held: Tensor) -> Tensor:
-    """The mean over the holders; what nobody holds, nobody has moved: 0 / tiny is 0. Writes to `held`."""
+    """The mean over the holders; 0 where there are none, since 0 / tiny is 0. Writes to `held`."""
     return change / held.clamp_(min=torch.finfo(held.dtype).tiny)

@@ -1,4 +1,4 @@
-"""FedMut: every client gets a different mutation of the global model, half of them forward, half backward.
+"""FedMut: every client gets a different mutation of the global model, half forward and half backward.
 
 Hu, Cao, Li, Liu, Wei, Chen: FedMut: Generalized Federated Learning via Stochastic Mutation, AAAI 2024.
 
@@ -9,12 +9,12 @@ Hu, Cao, Li, Liu, Wei, Chen: FedMut: Generalized Federated Learning via Stochast
     client j:  trains from w_r + alpha v_j delta                          -> `parts.mutation.Mutants`
     server:    w_{r+1} = mean of the trained models                       -> `aggregators.mean.Mean`
 
-It is FedQP without projections, p = 0. From round `bound` on, the mutations of each tensor cancel: the mean
+It is FedQP without projections (p = 0). From round `bound` on, the mutations of each tensor cancel: the mean
 of the models sent is the global model.
 
-Departures: the authors' code also mutates buffers, which makes running variances negative; here buffers
-follow the aggregator. It counts rounds from 0 in c_r; here the first mutation has r = 1. In an odd cohort,
-a random client gets the model that is not mutated.
+Departures: the authors' code also mutates buffers, which makes running variances negative; here buffers are
+left to the aggregator. In c_r it counts rounds from 0; here the first mutation has r = 1. In a cohort of odd
+size, a random client gets the model without a mutation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shoal.solver.sgd import Sgd
 
 @dataclass(frozen=True)
 class FedMut(Recipe):
-    """Sends each client a model mutated forward or backward along the last step."""
+    """Sends each client the global model, mutated forward or backward along its last step."""
 
     alpha: float = 4.0
     acc: float = 0.3

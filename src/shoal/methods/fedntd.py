@@ -8,11 +8,10 @@ Learning, NeurIPS 2022.
                z / tau over all classes but the true one, q^g that of z^g / tau
     server:    as FedAvg
 
-Local training makes a model forget the classes that its client does not hold. The true class is trained by
-the cross entropy; the term only preserves the proportions among the other classes. With two classes the
-term is 0.
+Local training makes a model forget the classes that its client does not hold. The cross entropy trains the
+true class; the term only preserves the proportions among the other classes. With two classes the term is 0.
 
-Departures: none in the loss; the divergence is the mean over the mini-batch. The sent model is run in
+Departures: none in the loss; the divergence is averaged over the mini-batch. The sent model runs in
 evaluation mode, which the authors' code leaves open. Their training settings (momentum 0.9, weight decay
 1e-5, learning rate times 0.99 per round) belong to `[local]`.
 """

@@ -13,8 +13,8 @@ Algorithm 2.
 D is the step that FedAvg would take: the mean of w_i - w. Everything is per coordinate.
 
 Departures: Algorithm 2 averages uniformly; here, as in the paper's experiments, the mean is weighted by
-samples unless `weights = "uniform"`. v starts at tau^2, where the paper asks for at least that. The paper
-tunes the server's learning rate for each task; 0.03 was chosen for 10 to 60 rounds of a small one. Buffers
+samples unless `weights = "uniform"`. v starts at tau^2, the smallest value that the paper allows. The paper
+tunes the server's learning rate for each task; 0.03 was chosen for 10 to 60 rounds of a small task. Buffers
 are averaged as in FedAvg.
 """
 

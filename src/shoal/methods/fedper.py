@@ -7,8 +7,8 @@ and 2.
                send the update of the base layers, keep the others                -> `SharedLayers`
     server:    average the base layers by samples                                 -> `aggregators.mean.Mean`
 
-Departures: none in the algorithm. All clients begin with the same personalization layers, which the paper
-lets each draw for itself.
+Departures: none in the algorithm. All clients start with the same personalization layers; in the paper each
+client draws its own.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""FedProx: FedAvg with a proximal term that keeps clients close to the model that they were sent.
+"""FedProx: FedAvg with a proximal term that keeps clients close to the model they were sent.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020,
 Algorithm 2.
 
     client i:  w_i ~ argmin_w F_i(w) + (mu / 2) ||w - w_t||^2        -> `terms.proximal.Proximal`
 
-Departures: the paper samples clients in proportion to their samples and averages uniformly; here, as in its
-authors' code and in FedAvg, the selector samples, and the mean is weighted by samples unless
+Departures: the paper draws clients in proportion to their samples and averages uniformly; here, as in its
+authors' code and in FedAvg, the selector draws the clients, and the mean is weighted by samples unless
 `weights = "uniform"`. Fewer local epochs on slow devices are not part of this method.
 """
 

@@ -23,8 +23,8 @@ Departures: line 19 adds the mutation to a client's model and omits the tilde; t
 FedMut add the corrected one to the global model, and so do we. The linear term of eq. 3 is `mut~^T mut`.
 Step 4 of the text has the wrong sign of delta. Eq. 2 allows right angles, though the text says acute. The
 paper gives neither alpha nor p. `mutation = "gaussian"` and `"mixed"`, `granularity = "module"` and
-`p = "auto"` are ours. Buffers are not mutated. In an odd cohort, a random client gets the model that is not
-mutated.
+`p = "auto"` are ours. Buffers are not mutated. In a cohort of odd size, a random client gets the model
+without a mutation.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
 
 FIRST, LARGEST = 0.5, 0.85  # initial value and upper limit of the momentum of p = "auto"
-NEUTRAL = 0.05  # the cosine at which it stays the same
-RISE, FALL = 0.05, 0.1  # how fast it follows larger and smaller cosines
+NEUTRAL = 0.05  # the cosine at which this momentum stays the same
+RISE, FALL = 0.05, 0.1  # how fast it responds to larger and to smaller cosines
 
 
 class FedQPState(NamedTuple):
     """The server state."""
 
     averaged: Averaged
-    before: Params  # the parameters before the last step; delta is their change
+    before: Params  # the parameters before the last step; delta is what that step added
     norms: tuple[float, ...]  # of delta, per layer
     momentum: float  # the target of p = "auto"
 
@@ -97,14 +97,14 @@ class QpPlan(NamedTuple):
         }
 
     def push(self, acc: FedQPAcc) -> np.ndarray:
-        """[layers]: the mean of `along` over the replies, with their weights."""
+        """[layers]: the weighted mean of `along` over the replies."""
         places = [acc.cohort.ids.index(client) for client in acc.weights]
         weights = np.array(list(acc.weights.values()))
         total: np.ndarray = weights @ self.mutations.along[places] / weights.sum()
         return total
 
     def _ratio(self, norms: np.ndarray) -> float | None:
-        """The mean |mutation| / |delta|; None if the last step is not finite."""
+        """The mean of |mutation| / |delta|; None if the last step is not finite."""
         step = float(np.sqrt(norms @ norms))
         if not 0 < step < math.inf:
             return None if step else 0.0
@@ -231,9 +231,9 @@ class FedQP(AveragingMethod):
 
 
 def project(mutation: Tensor, delta: Tensor) -> Tensor:
-    """The vector nearest to `mutation` with `<x, delta> >= 0`.
+    """The vector x nearest to `mutation` with `<x, delta> >= 0`.
 
-    Results within rounding error of 0 are 0.
+    Numbers within rounding error of 0 become 0.
     """
     largest = delta.abs().max() if delta.numel() else delta.sum()
     if largest == 0:
@@ -262,7 +262,7 @@ def probability(alpha: float, c: float, momentum: float) -> float:
 def adapted(momentum: float, cosine: float) -> float:
     """The next momentum of `p = "auto"`.
 
-    `cosine` is between the clients' mean update and the direction in which their models were pushed. If it is
+    `cosine` compares the clients' mean update with the direction in which their models were pushed. If it is
     large, clients continued in that direction, and a longer push would have been better; if it is small or
     negative, they moved back, and the push was too long.
     """

@@ -1,4 +1,4 @@
-"""FedRep: clients share a representation, and each has a head of its own; the two are trained in turn.
+"""FedRep: clients share a representation, and each has its own head; the two are trained in turn.
 
 Collins, Hassani, Mokhtari, Shakkottai: Exploiting Shared Representations for Personalized Federated
 Learning, ICML 2021, Algorithm 1.
@@ -8,12 +8,12 @@ Learning, ICML 2021, Algorithm 1.
                sends the update of phi, keeps h_i
     server:    phi <- mean of phi_i                                        -> `SharedLayersMethod`
 
-Of the epochs of `[local]` the last `body_epochs` are for the representation, the others before them for
+Of the epochs of `[local]`, the last `body_epochs` train the representation, and the ones before them train
 the head. The head is the last linear layer.
 
-Departures: none in the algorithm, which the authors' code divides in the same way. The representation does
-not change while the head is trained, so its features are computed once, in evaluation mode. All heads begin
-with the same weights.
+Departures: none in the algorithm; the authors' code divides the epochs in the same way. The representation
+does not change while the head is trained, so its features are computed once, in evaluation mode. All heads
+start with the same weights.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from shoal.solver.sgd import Sgd
 
 @dataclass(frozen=True)
 class HeadFirst(SharedLayersMethod):
-    """Shares all but the last layer; clients train their own last layer first, then the others."""
+    """Shares all layers but the last; each client trains its own last layer first, then the others."""
 
     choice: LayerChoice
     body_epochs: int
@@ -82,9 +82,9 @@ class HeadFirst(SharedLayersMethod):
 
 @dataclass(frozen=True)
 class FedRep(Recipe):
-    """Averages all but the last layer; clients train their own last layer first, then the others."""
+    """Averages all layers but the last; each client trains its own last layer first, then the others."""
 
-    body_epochs: int = 1  # of those of [local]; the others train the head
+    body_epochs: int = 1  # epochs of [local] that train the representation; the others train the head
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"
     terms: tuple[Term, ...] = ()

@@ -1,16 +1,17 @@
-"""FedSVD: FedAvg whose clients send their updates as products of thin matrices.
+"""FedSVD: FedAvg with updates sent as products of thin matrices.
 
 After Grammenos, Mendoza-Smith, Crowcroft, Mascolo: Federated Principal Component Analysis, NeurIPS 2020, with
-which DSVD-FL compares itself. That paper is about streams of data, not about training; what is here is what
-remains of it for updates.
+which DSVD-FL compares itself. That paper is about streams of data, not about training; this method is the
+part of it that applies to updates.
 
     client i:  D_i = w_i - w,   every matrix of it -> U_k diag(s_k) V_k^T       -> `codecs.low_rank.LowRank`
     server:    w <- w + sum_i a_i U_k diag(s_k) V_k^T / sum_i a_i               -> `aggregators.mean.Mean`
 
-k is `rank` of a matrix's largest rank, rounded up. It costs k (rows + columns + 1) numbers; where the dense
-matrix takes fewer, that is sent. Vectors and buffers are sent as they are. With `rank = 1` it is FedAvg.
+k is the share `rank` of a matrix's full rank, rounded up. The factors take k (rows + columns + 1) numbers; if
+the dense matrix takes fewer, it is sent instead. Vectors and buffers are sent unchanged. With `rank = 1` it
+is FedAvg.
 
-Departures: as said, the method is ours. The paper's merging of subspaces and its noise have no place in it.
+Departures: as said, the method is ours. It uses neither the paper's merging of subspaces nor its noise.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class FedSVD(AveragingMethod):
     server: ServerOptimizer = field(default_factory=ServerSgd)
 
     def __post_init__(self) -> None:
-        LowRank(self.rank)  # refuses a bad rank at once
+        LowRank(self.rank)  # rejects an invalid rank at once
 
     def init(self, task: Task, key: Key) -> Averaged:
         """See `Method`."""

@@ -9,16 +9,17 @@ Zeng: Self-adaptive Federated Swarm Intelligence, Algorithms 1 and 2.
                v_s <- alpha (w1 v_s + w2 r1 (g - theta_s) + (1 - w1 - w2) r2)  (eq. 4, line 14)
                theta_s <- theta_s + v_s if that has the smaller loss           (lines 22-26)
 
-g is the best particle, r1 in [0, 1) and r2 in [-1, 1) are drawn for each coordinate of each particle;
-lines 8-14 and 22-26 are `kernels.swarm.advance`. The ten problems of one-versus-all logistic regression are
+g is the best particle; r1 in [0, 1) and r2 in [-1, 1) are drawn for each coordinate of each particle. Lines
+8-14 and 22-26 are `kernels.swarm.advance`. The ten problems of one-versus-all logistic regression are
 independent, each with its own alpha and g, and advance in the same exchange.
 
 Departures: the losses of line 3 are known from lines 17-21 of the previous epoch, so an epoch is one
-exchange instead of two, with the same trajectory. The weight l_j / J of the paper is 1 for sums (its losses
-are means); only comparisons matter. "Several steps" are `patience` epochs, counted as in the author's code:
-a success does not reset the count (`reset_on_success` does). Particles start in [0, `initial_range`), the
-author's in [0, 1). The cross entropy is exact; with `loss = "paper"` 0.001 is added to every probability,
-as in the author's code. A velocity that overflows becomes 0, and the step size stops there.
+exchange instead of two, with the same trajectory. The paper's losses are means, with the weight l_j / J; for
+our sums this weight is 1, and only comparisons matter. "Several steps" are `patience` epochs, counted as in
+the author's code: a success does not reset the count, unless `reset_on_success` is set. Particles start in
+[0, `initial_range`), the author's in [0, 1). The cross entropy is exact; with `loss = "paper"`, 0.001 is
+added to every probability, as in the author's code. A velocity that overflows becomes 0, and the step size
+stops there.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from shoal.parts.swarm import FSI, Swarm, SwarmRule, SwarmState
 
 @dataclass(frozen=True)
 class Fsi(Swarm):
-    """Swarm of parameter vectors with a self-adapting step size; clients return only losses."""
+    """Moves a swarm of parameter vectors with a self-adapting step size; clients return only losses."""
 
     epochs: int = 100
     particles: int = 20

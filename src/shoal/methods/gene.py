@@ -1,4 +1,4 @@
-"""The learnGene of one cluster: its most stable layers travel, and newcomers start from them.
+"""The learnGene of one cluster: its most stable layers are exchanged, and newcomers start from them.
 
 The paper, its equations and the departures from it are described in `genefl.py`, which runs this method in
 several clusters.
@@ -56,15 +56,15 @@ BUDGET = 0.25  # share of the model's bytes, if neither gamma nor budget is give
 
 
 class GeneMessage(NamedTuple):
-    """What a client is sent."""
+    """The message to a client."""
 
-    model: Weights | PerClient  # the cluster's; for newcomers only the layers that they inherit
+    model: Weights | PerClient  # the cluster's model; for newcomers only the layers that they inherit
     gene: tuple[str, ...]  # the layers that were aggregated last
     extra: int  # layers to send beyond gamma or the budget
 
 
 class GeneMemory(NamedTuple):
-    """What a client keeps: its last model, and whether that has been trained."""
+    """A client's memory: its last model, and whether that model has been trained."""
 
     model: Weights
     trained: bool
@@ -76,7 +76,7 @@ class GeneState(NamedTuple):
     averaged: Averaged
     gene: tuple[str, ...]  # the layers that were aggregated last
     head: tuple[str, ...]  # the layers that newcomers do not inherit
-    newcomers: tuple[int, ...]  # clients that came after the start and have not replied yet
+    newcomers: tuple[int, ...]  # clients that joined after the start and have not replied yet
     extra: int  # layers beyond gamma or the budget
     best: float  # the lowest training loss of a round so far
 
@@ -96,14 +96,14 @@ class GeneAcc(NamedTuple):
 
 @dataclass(frozen=True)
 class Gene(Training):
-    """The learnGene of one cluster; `genefl` runs it in several."""
+    """Exchanges the learnGene of one cluster; `genefl` runs it in several clusters."""
 
     lambda1: float = 0.05
     lambda2: float = 0.05
     epsilon: float = 0.5
     score: Score = "cos_over_dim"
-    gamma: int | None = None  # layers
-    budget: float | None = None  # share of the model's bytes
+    gamma: int | None = None  # number of layers to send
+    budget: float | None = None  # share of the model's bytes to send
     start: Literal["mixed", "own", "cluster"] = "mixed"
     head: bool = False
     mask: Literal["high", "low"] = "high"
@@ -148,7 +148,7 @@ class Gene(Training):
         return Averaging(Mean(), self.server, self.weights)
 
     def _floor(self, sizes: Mapping[str, int]) -> int:
-        """The smallest number of layers that are sent."""
+        """The smallest number of layers that a client sends."""
         if self.gamma is not None:
             return self.gamma
         return len(within_budget(sorted(sizes, key=lambda name: sizes[name]), sizes, self.budget or BUDGET))
@@ -162,7 +162,7 @@ class Gene(Training):
         return GeneState(self._averaging.init(task.init(key)), (), head, (), extra, math.inf)
 
     def admit(self, state: GeneState, profiles: Mapping[int, Tree], moment: Moment) -> GeneState:
-        """See `Method`. Who comes after the start is a newcomer."""
+        """See `Method`. A client that joins after the start is a newcomer."""
         return state._replace(newcomers=(*state.newcomers, *profiles)) if moment.round else state
 
     def dispatch(self, task: Task, state: GeneState, cohort: Cohort, moment: Moment) -> GeneMessage:
@@ -170,7 +170,7 @@ class Gene(Training):
         return self.serve(state, cohort)
 
     def serve(self, state: GeneState, cohort: Cohort) -> GeneMessage:
-        """See `Method`. Newcomers get the learnGene alone."""
+        """See `Method`. Newcomers get only the learnGene."""
         new = set(state.newcomers).intersection(cohort.ids)
         if not new:
             return GeneMessage(state.model, state.gene, state.extra)
@@ -214,7 +214,7 @@ class Gene(Training):
         return after, {**metrics, "layers": layers, "layer_bytes": sent}
 
     def model(self, state: GeneState) -> None:
-        """See `Method`. The layers that nobody has sent are still the initial ones: it is of no use alone."""
+        """See `Method`. None: layers that no client has sent are still initial, so it is useless alone."""
 
     def models(self, state: GeneState) -> dict[str, Weights]:
         """See `Method`."""
@@ -255,7 +255,7 @@ class Gene(Training):
         return reply._replace(payload=reply.payload.chosen())
 
     def _pulls(self, sent: Weights, mask: Mapping[str, Tensor] | None) -> tuple[Term, ...]:
-        """The terms that hold a client near its cluster's model."""
+        """The loss terms that keep a client close to its cluster's model."""
         by_layer = self.strength == "layer"
         first = Closeness(self.lambda1, sent.params, None, by_layer)  # eq. 4
         second = Closeness(self.lambda2, sent.params, mask, by_layer)  # eq. 8
@@ -263,16 +263,16 @@ class Gene(Training):
 
     @property
     def _masks(self) -> bool:
-        """Whether it depends on the Fisher information which parameters are held by eq. 8."""
+        """Whether the choice of the parameters that eq. 8 constrains needs the Fisher information."""
         return self.lambda2 != 0 and not (self.mask == "low" and self.epsilon == 1)
 
     def _mask(self, fisher: Flat) -> Flat:
-        """1 where the Fisher information (eq. 5) is on the side of epsilon that counts."""
+        """1 where the Fisher information (eq. 5) is on the selected side of epsilon."""
         high = normalised(fisher).vector > self.epsilon  # eq. 6
         return fisher.layout.tree((high if self.mask == "high" else ~high).float())
 
     def _chosen(self, start: Weights, trained: Weights, message: Any) -> list[str]:
-        """The layers to send, the most stable first; only such as the client was sent."""
+        """The layers to send, the most stable first; only layers that the client was sent."""
         before = start.params
         names = ranked(self.score, before, trained.params)
         if self.gamma is not None:

@@ -6,26 +6,25 @@ Guo, Lv, Wang, Geng: GENE-FL: Gene-Driven Parameter-Efficient Dynamic Federated 
     each cluster exchanges a learnGene                                  eq. 3 to 10   -> `Gene`
     a newcomer starts from the learnGene of the nearest cluster         Alg. 2        -> `Gene.serve`
 
-A client keeps its last model; with `start = "mixed"` it continues
-from it after the layers of the cluster's current learnGene have taken the place of its own.
+A client keeps its last model; with `start = "mixed"` it continues from that model after replacing the layers
+of the cluster's current learnGene by the cluster's.
 
-Departures: where the paper contradicts itself or leaves something open,
-- The learnGene are the most stable layers, as eq. 9 and its mask say; one sentence of the text says the
-  opposite. Scores by distance are ranked accordingly.
+Departures: where the paper contradicts itself or leaves something open, the choices are:
+- The learnGene consists of the most stable layers, as eq. 9 and its mask say; one sentence of the text says
+  the opposite. Scores by distance are ranked accordingly.
 - As printed, the gradient of eq. 8 is zero: it compares the previous model with the cluster's. Here the
   current model takes the place of the previous one.
 - Eq. 6 constrains parameters of low Fisher information, the abstract those of high. `mask = "high"` is the
   default, `"low"` the printed form.
-- The norms are not squared; under the root stands 1e-12 more, since it has no gradient at 0. "Strength by
+- The norms are not squared; 1e-12 is added under the root, which has no gradient at 0. "Strength by
   parameter size" has no formula: `strength = "layer"` divides a layer's norm by the root of its size.
-- lambda1 = 0.05 instead of 0.5, whose constant pull keeps a model where it is.
+- lambda1 = 0.05 instead of 0.5, because the constant pull of 0.5 keeps a model where it is.
 - gamma has no value in the paper. By default the most stable layers within a quarter of the model's bytes
   are sent (`budget`). Its "performance-based" decrease has no rule: with `adaptive`, a cluster begins with
   all layers and drops one per round as long as its clients' training loss stays within `tolerance` of the
   best so far.
-- Newcomers get the learnGene without the classifier (`head`), have the weights that everybody began with in
-  the other layers, so that these can still be averaged, and in their first round send none of the
-  layers that they were not sent.
+- Newcomers get the learnGene without the classifier (`head`). Their other layers have the common initial
+  weights, so that they can still be averaged. In their first round they send only layers that they were sent.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from shoal.solver.sgd import Sgd
 
 @dataclass(frozen=True)
 class GeneFL(Recipe):
-    """Clusters of clients that exchange only their most stable layers; newcomers start from these."""
+    """Clusters clients, which exchange only their most stable layers; newcomers start from these."""
 
     clusters: int = 4
     lambda1: float = 0.05

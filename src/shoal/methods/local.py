@@ -2,7 +2,7 @@
 
 A client that takes part in a round continues to train its own model on its own samples. Nothing is sent in
 either direction. All clients start from the same initial weights as with other methods, so that the
-difference to this method is what federation gains.
+difference from this baseline is the gain from federation.
 
 Departures: there is no paper to depart from.
 """
@@ -27,7 +27,7 @@ class Nothing(NamedTuple):
 
 @dataclass(frozen=True)
 class Local(Training):
-    """Training without communication: every client keeps its own model."""
+    """Trains without communication: every client keeps its own model."""
 
     local: Sgd = field(default_factory=Sgd)
     terms: tuple[Term, ...] = ()

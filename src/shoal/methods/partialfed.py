@@ -1,4 +1,4 @@
-"""PartialFed: clients load only some layers of the global model and keep their own others.
+"""PartialFed: clients load only some layers of the global model and keep their own for the rest.
 
 Sun, Huo, Yang, Bai: PartialFed: Cross-Domain Personalized Federated Learning via Partial Initialization,
 NeurIPS 2021.
@@ -9,12 +9,12 @@ NeurIPS 2021.
     adaptive:  each client learns which: with s_l for layer l, one gradient step a round on the loss of
                sigmoid(s_l) w_l + (1 - sigmoid(s_l)) own_l; it loads where s_l >= 0  -> `next_logits`
 
-With all layers loaded it is FedAvg, to the bit. `upload = "loaded"` is what GENE-FL means by ParFed: only the
-loaded layers travel, in both directions; on ResNet-18 `layer*.1.conv1.weight`, 3,133,440 parameters.
+With all layers loaded it is FedAvg, bit for bit. `upload = "loaded"` is what GENE-FL calls ParFed: only the
+loaded layers are sent, in both directions; on ResNet-18 `layer*.1.conv1.weight`, 3,133,440 parameters.
 
 Departures: the paper samples the adaptive choice with Gumbel noise and alternates its training with the
-model's; here the choice is the sign of s_l, which learns from one pass over the client's samples before each
-training. By default a client loads all layers but the last.
+model's; here the choice is the sign of s_l, which is trained by one pass over the client's samples before
+each local training. By default a client loads all layers but the last.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from shoal.solver.sgd import Sgd
 
 
 class PartialMemory(NamedTuple):
-    """What a client keeps: its last model, and for each layer whether it loads it: where s >= 0."""
+    """A client's memory: its last model, and a logit s for each layer, which is loaded if s >= 0."""
 
     model: Weights
     logits: Tensor  # [layers] float64, s
@@ -52,7 +52,7 @@ class PartialMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class PartialLoading(AveragingMethod):
-    """Whole models travel; a client loads some layers."""
+    """Sends whole models in both directions; a client loads only some layers."""
 
     choice: LayerChoice
     adaptive: bool
@@ -99,7 +99,7 @@ def _loaded(memory: PartialMemory) -> list[str]:
 
 
 def next_logits(task: Task, memory: PartialMemory, sent: Weights, data: Data, rate: float) -> Tensor:
-    """[layers] float64: s after a step of gradient descent on the loss of the mixed layers."""
+    """[layers] float64: s after one gradient step on the loss of the mixed layers."""
     logits = memory.logits.float().requires_grad_()
     gates, own = logits.sigmoid().unbind(), memory.model.params
     mixed = {name: g * sent.params[name] + (1 - g) * own[name] for g, name in zip(gates, own, strict=True)}
@@ -110,13 +110,13 @@ def next_logits(task: Task, memory: PartialMemory, sent: Weights, data: Data, ra
 
 @dataclass(frozen=True)
 class PartialFed(Recipe):
-    """Clients load only some layers of the averaged model and keep their own others."""
+    """Clients load only some layers of the averaged model and keep their own for the rest."""
 
     strategy: Literal["fix", "adaptive"] = "fix"
     load: tuple[
         str, ...
     ] = ()  # names of the layers to load, `*` matches any text; by default all but the last
-    rate: float = 1.0  # of the adaptive choice
+    rate: float = 1.0  # learning rate of the adaptive choice
     upload: Literal["all", "loaded"] = "all"
     local: Sgd = field(default_factory=Sgd)
     weights: Weighting = "samples"

@@ -1,4 +1,4 @@
-"""Per cluster: any method, once for each group of clients with similar data.
+"""Per cluster: runs any method separately in each group of clients with similar data.
 
 Vahidian, Morafah, Wang, Kungurtsev, Chen, Shah, Lin: Efficient Distribution Similarity Identification in
 Clustered Federated Learning via Principal Angles between Client Data Subspaces, AAAI 2023 (PACFL), in the
@@ -10,13 +10,13 @@ Learning, section III).
              run the inner method on each cluster, with a state of its own          -> the functions below
              a newcomer joins the nearest cluster, whose centre moves       eq. 12  -> `Clusters.joined`
 
-All clusters start from the same weights. With one cluster the result is the inner method's, to the bit.
+All clusters start from the same weights. With one cluster the result is the inner method's, bit for bit.
 
 Departures: PACFL compares all vectors of two clients by their angles and cuts a tree of clusters at a
-threshold; GENE-FL writes k-means on vec(U), which changes with the signs of the vectors, and takes U over
+threshold; GENE-FL specifies k-means on vec(U), which changes with the signs of the vectors, and takes U over
 samples, so that clients of different sizes could not be compared. Here k-means runs on the projectors U U^T
-(`clustering = "kmeans"`); `"kmedoids"` and `"linkage"` (average linkage) use the distances of projectors, and
-`"literal"` is vec(U) with fixed signs.
+(`clustering = "kmeans"`); `"kmedoids"` and `"linkage"` (average linkage) use the distances between
+projectors, and `"literal"` is k-means on vec(U) with fixed signs.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ from shoal.parts.signature import signature
 
 
 class ClusterProfile(NamedTuple):
-    """What a new client tells the server."""
+    """The profile that a new client sends to the server."""
 
     signature: Tensor  # [features, rank]
     inner: Tree  # the inner method's profile
 
 
 class ClusterStates(NamedTuple):
-    """The server state: who is where, and the inner method's state of each cluster."""
+    """The server state: the clients' clusters, and the inner method's state for each cluster."""
 
     clusters: Clusters
     inner: tuple[State, ...]
-    moved: Mapping[int, int]  # client -> cluster of those who have joined since the last record
+    moved: Mapping[int, int]  # client -> cluster, for clients that have joined since the last record
 
 
 class ClusterAccs(NamedTuple):
-    """The accumulator: the inner method's of each cluster, and the replies that each had."""
+    """The accumulator: the inner method's accumulator and the number of replies of each cluster."""
 
     clusters: Clusters
     inner: tuple[Acc, ...]
@@ -126,7 +126,7 @@ class PerCluster(Method):
         return ClusterStates(clusters, tuple(inner), moved)
 
     def legs(self, state: ClusterStates, cohort: Cohort, moment: Moment) -> tuple[Cohort, ...]:
-        """See `Method`. In a leg are the members of all clusters that have so many."""
+        """See `Method`. Leg l joins the l-th legs of all clusters that have that many."""
         parts = [
             tuple(
                 _renumbered(leg, k, self.clusters)
@@ -155,7 +155,7 @@ class PerCluster(Method):
         return self._combined(state, cohort, lambda k, own: self._method.serve(state.inner[k], own))
 
     def _combined(self, state: ClusterStates, cohort: Cohort, message: Any) -> Tree:
-        """One message of those that the inner method has for each cluster."""
+        """The inner method's messages to the clusters, combined into one."""
         parts = _parted(state.clusters, cohort)
         if len(parts) <= 1:
             return message(next(iter(parts), 0), cohort)
@@ -197,7 +197,7 @@ class PerCluster(Method):
         return ClusterStates(state.clusters, tuple(inner), {}), {**merged(told), **news}
 
     def model(self, state: ClusterStates) -> Weights | None:
-        """See `Method`. None if there are several."""
+        """See `Method`. None if there are several clusters."""
         return self._method.model(state.inner[0]) if self.clusters == 1 else None
 
     def models(self, state: ClusterStates) -> Mapping[str, Weights]:
@@ -214,7 +214,7 @@ class PerCluster(Method):
         """See `Method`."""
         return self._method.received(reply, sent)
 
-    # ---- client: the inner method's
+    # ---- client: delegates to the inner method
 
     def profile(self, task: Task, data: Data, key: Key) -> ClusterProfile:
         """See `Method`."""
@@ -274,7 +274,7 @@ def _parted(clusters: Clusters, cohort: Cohort) -> dict[int, list[int]]:
 
 
 def _renumbered(leg: Cohort, cluster: int, clusters: int) -> Cohort:
-    """With numbers of chains that no other cluster uses."""
+    """The leg with chain numbers that no other cluster uses."""
     if "chain" not in leg.settings:
         return leg
     chains = tuple(chain * clusters + cluster for chain in leg.settings["chain"])

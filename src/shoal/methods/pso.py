@@ -8,9 +8,9 @@ Stability, and Convergence in a Multidimensional Complex Space, IEEE Trans. Evol
     x_s <- x_s + v_s
     b_s <- x_s if that has the smaller loss
 
-b_s is the best point that particle s has found, g the best of these; r1 and r2 in [0, 1) are drawn for each
-coordinate of each particle. The server knows the losses as sums over clients (see `parts.swarm`): it sends
-the x_s and keeps the b_s.
+b_s is the best point that particle s has found, and g is the best of these; r1 and r2 in [0, 1) are drawn for
+each coordinate of each particle. The server knows the losses as sums over clients (see `parts.swarm`): it
+sends the x_s and keeps the b_s.
 
 Departures: particles start at rest, in [0, `initial_range`), as in FSI. A velocity that overflows becomes
 0, and its particle returns to its best point.
@@ -28,7 +28,7 @@ from shoal.parts.swarm import PSO, Swarm, SwarmRule
 
 @dataclass(frozen=True)
 class Pso(Swarm):
-    """Classical particle swarm optimisation; clients return only losses."""
+    """Runs classical particle swarm optimisation; clients return only losses."""
 
     epochs: int = 100
     particles: int = 20

@@ -1,4 +1,4 @@
-"""q-FedAvg: fair federated learning, in which clients with a high loss get more weight.
+"""q-FedAvg: fair federated learning, which gives clients with a high loss more weight.
 
 Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICLR 2020, Algorithm 2.
 
@@ -8,12 +8,12 @@ Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICL
     server:    w <- w - sum_k D_k / sum_k h_k                                   -> `QFedAvg.finish`
 
 L is one over the learning rate. With q = 0 it is FedAvg with uniform weights; a larger q makes the clients'
-losses more equal. h_k contains the squared length of the update: the longer clients train, the smaller q
+losses more equal. h_k contains the squared norm of the update: the longer clients train, the smaller q
 must be, or the step becomes tiny. The authors use 0.001 to 5.
 
 Departures: F_k has 1e-10 added, as in the authors' code. The server computes D_k and h_k from the update
-and F_k. Buffers are averaged with the weights F_k^q. The paper samples clients in proportion to their
-samples; here the selector decides.
+and F_k. Buffers are averaged with the weights F_k^q. The paper draws clients in proportion to their samples;
+here the selector decides.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.threads import both
+from shoal.core.threads import parallel_pair
 from shoal.core.training import ComputeLoss, Course, Start, Training, check_training, for_blocks
 from shoal.core.tree import elementwise, row, squared_norm
 from shoal.core.types import Cohort, Context, Memory, Metrics, Moment, Reply, Weights
@@ -70,7 +70,7 @@ class QFedAvgAcc(NamedTuple):
 
 @dataclass(frozen=True)
 class QFedAvg(Training):
-    """Fair averaging: gives clients with a high loss more weight."""
+    """Gives clients with a high loss more weight in the average, so that losses become more equal."""
 
     q: float = 0.01
     local: Sgd = field(default_factory=Sgd)
@@ -113,7 +113,7 @@ class QFedAvg(Training):
         update, found = reply.payload
         losses = [max(loss, 0.0) + TINY for loss in found.tolist()]
         weights = torch.tensor([loss**self.q for loss in losses], dtype=torch.float64)
-        mean, squares = both(
+        mean, squares = parallel_pair(
             lambda: Mean().fold_block(acc.mean, clients, sent.model, update, weights),
             lambda: [squared_norm(row(update.params, i)) for i in range(len(clients))],
         )

@@ -1,4 +1,4 @@
-"""Methods that are FedAvg with one slot filled by a part of the catalogue.
+"""Methods that are FedAvg with one slot filled by a part from a catalogue.
 
     krum = recipe("aggregator", Krum)        fedadam = recipe("server", ServerAdam)
 
@@ -28,11 +28,11 @@ def recipe(
     *,
     renamed: Mapping[str, str] | None = None,  # fields of the part that have another name in the method
     defaults: Mapping[str, Any] | None = None,  # of fields of the part, if the method's differ
-    name: str = "",  # of the class; by default the part's
+    name: str = "",  # of the class; by default the part's name
 ) -> type[Recipe]:
-    """The method that is FedAvg with this part. Assign it to a variable with the name of the class."""
+    """FedAvg with this part in the slot, as a method. Assign it to a variable named like the class."""
     new_names, hints = renamed or {}, typing.get_type_hints(part)
-    robust = issubclass(part, Aggregator)  # it does not trust sample counts that clients report
+    robust = issubclass(part, Aggregator)  # a robust rule does not trust sample counts that clients report
     own = {new_names.get(f.name, f.name): f for f in dataclasses.fields(part) if f.init}
     fields: list[Any] = [
         (called, hints[f.name], _default(f, (defaults or {}).get(f.name))) for called, f in own.items()

@@ -2,7 +2,7 @@
 
 Their papers and equations are in the files of the aggregators, such as `aggregators/krum.py`.
 
-Departures: see there.
+Departures: see those files.
 """
 
 from __future__ import annotations

@@ -10,9 +10,7 @@ Learning, ICML 2020, Algorithm 1 with option II.
                c <- c + (|S| / N) mean(c_i+ - c_i)                   (line 17) -> `Scaffold.finish`
 
 A client keeps c_i as its memory, which is stored only if its reply is accepted, so that `c = mean_i c_i`
-holds even if replies are lost.
-
-eta_g is the learning rate of the slot `server`.
+holds even if replies are lost. eta_g is the learning rate of the slot `server`.
 
 Departures: with local momentum rho, a client moves by more than K eta times the mean gradient; line 12 then
 divides by eta K', K' = (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho). Buffers are averaged like parameters
@@ -37,7 +35,7 @@ from shoal.core.key import Key
 from shoal.core.method import Axes
 from shoal.core.task import Task
 from shoal.core.term import Term
-from shoal.core.threads import both
+from shoal.core.threads import parallel_pair
 from shoal.core.training import Course, Start, check_training, for_blocks
 from shoal.core.tree import zeros_like
 from shoal.core.types import Acc, Cohort, Context, Metrics, Moment, Reply, Weights
@@ -124,7 +122,7 @@ class Scaffold(AveragingMethod):
     def fold_block(self, acc: ScaffoldAcc, clients: tuple[int, ...], sent: Any, reply: Reply) -> ScaffoldAcc:
         """See `Method`."""
         update, changes = reply.payload
-        average, control = both(
+        average, control = parallel_pair(
             lambda: self.averaging.fold_block(acc.average, clients, sent.model, update, reply),
             lambda: acc.control.add_rows(changes, torch.ones(len(clients), dtype=torch.float64)),
         )

@@ -1,14 +1,14 @@
-"""Shared layers: some layers are averaged, every client keeps the others for itself.
+"""Shared layers: some layers are averaged, and every client keeps the others for itself.
 
-FedBN, FedPer, FedFina, the fixed form of FedLG and GENE-FL's form of PartialFed differ only in which layers
-these are: `parts.layers` has the choices.
+FedBN, FedPer, FedFina, the fixed form of FedLG and GENE-FL's form of PartialFed differ only in the choice of
+the shared layers; the choices are in `parts.layers`.
 
     client i:  w = (shared layers from the server, own other layers); train     -> `SharedLayers.local_model`
                send the update of the shared layers, keep the others
     server:    average the shared layers                                        -> `aggregators.mean.Mean`
 
-A client that has not taken part yet has the initial values of its own layers. If all layers are shared this
-is FedAvg, to the bit; if not, there is no global model, and every client is evaluated with its own.
+The own layers of a client that has not taken part yet have their initial values. If all layers are shared,
+this is FedAvg, bit for bit; if not, there is no global model, and every client is evaluated with its own.
 
 Departures: see the methods that use it.
 """
@@ -47,7 +47,7 @@ class SharedLayersState(NamedTuple):
 
 
 class SharedLayersMethod(AveragingMethod):
-    """A method whose server averages the layers of a choice, and whose clients keep the others."""
+    """A method whose server averages a choice of layers, and whose clients keep the others."""
 
     choice: LayerChoice
 
@@ -96,7 +96,7 @@ class SharedLayersMethod(AveragingMethod):
 
 @dataclass(frozen=True)
 class SharedLayers(SharedLayersMethod):
-    """Averages the layers of a choice; every client keeps the others for itself."""
+    """Averages a choice of layers; every client keeps the others for itself."""
 
     choice: LayerChoice = field(default_factory=AllButBatchNorm)
     local: Sgd = field(default_factory=Sgd)

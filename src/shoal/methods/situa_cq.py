@@ -1,4 +1,4 @@
-"""SITUA-CQ: chains of clients with balanced labels, chosen by their round time, in different number formats.
+"""SITUA-CQ: chains of clients with balanced labels, selected by round time, in different number formats.
 
 Seo, Lee, Ko, Pack: SITUA-CQ, IEEE Internet of Things Journal 2023, doi 10.1109/JIOT.2023.3262582, in the form
 of the authors' slides and code.
@@ -11,14 +11,16 @@ of the authors' slides and code.
     train:     the model goes from member to member of a cluster                  -> `SituaCQ.legs`
     aggregate: the mean of the clusters' models                                   -> `aggregators.mean`
 
-Clusters work side by side, members of a cluster one after another: a cluster is a chain.
+Clusters work in parallel, and the members of a cluster one after another: a cluster is a chain.
 
 Departures: an unfinished last cluster is dropped, as in the printed algorithm; the authors' code closes it
-(`clustering = "released"`). Clusters count by their samples; `weights = "uniform"` is the code's mean. Where
-clusters run out before theta_k clients are found, the search ends; in the code it does not. Ours: `pool`,
-only the fastest share of the clients is clustered; `aggregate = "delta"`, a cluster's step counts from the
-model in its own format, so that the rounding of the global model is not averaged in; `rotate`, who waited
-longest goes first. A model that is sent in fewer bits is rounded at random, and so is right on average.
+(`clustering = "released"`). Clusters are weighted by their samples; `weights = "uniform"` is the code's mean.
+If clusters run out before theta_k clients are found, the search ends; in the code it does not. A model that
+is sent in fewer bits is rounded stochastically, and so is unbiased. Three options are ours:
+- `pool`: only the fastest share of the clients is clustered.
+- `aggregate = "delta"`: a cluster's step is measured from the model in the cluster's own format, so that the
+  rounding of the global model is not averaged in.
+- `rotate`: the clients that have waited longest go first.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ from shoal.server.optimizer import ServerOptimizer
 from shoal.server.sgd import ServerSgd
 from shoal.solver.sgd import Sgd
 
-UNKNOWN = Report(0.0, math.inf, math.inf, 0.0, 0.0)  # of a client that cannot say how fast it is
+UNKNOWN = Report(0.0, math.inf, math.inf, 0.0, 0.0)  # for a client that does not report its speed
 PRESETS = {
     "paper": Thresholds(0.4, 0.6, (0.3, 0.3, 0.4), 1.0, "model"),
     "fast": Thresholds(0.8, 0.2, (0.0, 0.0, 1.0), 0.3, "delta"),
@@ -70,7 +72,7 @@ PRESETS = {
 
 
 class SituaMessage(NamedTuple):
-    """The model on its way through the clusters, each in its number format."""
+    """The model on its way along the chains, in the number format of each cluster."""
 
     model: Weights | PerClient
 
@@ -79,9 +81,9 @@ class SituaState(NamedTuple):
     """The server state."""
 
     averaged: Averaged
-    histograms: Mapping[int, tuple[int, ...]]  # labels of each client
+    histograms: Mapping[int, tuple[int, ...]]  # label counts of each client
     chains: Mapping[int, ClientChain]  # of this round, so far
-    last: Mapping[int, int]  # the round in which a client trained last, counted from 1
+    last: Mapping[int, int]  # the round in which a client last trained, counted from 1
     model_bytes: int  # in float32
 
     @property
@@ -92,13 +94,13 @@ class SituaState(NamedTuple):
 
 @dataclass(frozen=True)
 class SituaCQ(AveragingMethod):
-    """Hands the model through clusters of clients with balanced labels, chosen by speed, at few bits."""
+    """Passes the model along clusters of clients with balanced labels, chosen by speed, at low precision."""
 
     preset: Literal["paper", "fast"] = "paper"
     theta_d: float | None = None
-    theta_k: float | None = None  # up to 1 a share of the clients, above a number of them
+    theta_k: float | None = None  # clients to select: a share of them up to 1, a number above 1
     theta_b: tuple[float, ...] | None = None  # shares of the clients at 32, 16 and 8 bits
-    pool: float | None = None  # share of the clients, the fastest, that are clustered
+    pool: float | None = None  # the fastest share of the clients, which is clustered
     aggregate: Literal["model", "delta"] | None = None
     clustering: Greed = "printed"
     rotate: bool = False
@@ -131,7 +133,7 @@ class SituaCQ(AveragingMethod):
 
     @property
     def settled(self) -> Thresholds:
-        """The fields that were given, and the preset's values of the others."""
+        """The fields that were given, and the preset's values for the others."""
         usual = PRESETS[self.preset]
         given = {name: getattr(self, name) for name in Thresholds._fields if getattr(self, name) is not None}
         return usual._replace(**given)
@@ -162,7 +164,7 @@ class SituaCQ(AveragingMethod):
         return state._replace(histograms={**state.histograms, **told})
 
     def legs(self, state: SituaState, cohort: Cohort, moment: Moment) -> tuple[Cohort, ...]:
-        """See `Method`. In leg l are the l-th members of all chosen clusters."""
+        """See `Method`. Leg l consists of the l-th members of all chosen clusters."""
         planned = self._plan(state, cohort, moment)
         longest = max(map(len, planned.clusters), default=0)
         legs = []
@@ -260,7 +262,7 @@ class SituaCQ(AveragingMethod):
         return memory, Reply(payload, data.weight, {"train_loss": trained.loss})
 
     def upload(self, reply: Reply, setting: Setting) -> Reply:
-        """See `Method`. The trained model in the client's format, of which it is made; else its update."""
+        """See `Method`. The trained model in the client's number format; in float32, its update."""
         return reply._replace(payload=reply.payload.packed(setting.get("format", "float32")))
 
     def received(self, reply: Reply, sent: Any) -> Reply:

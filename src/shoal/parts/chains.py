@@ -12,10 +12,10 @@ from shoal.core.types import Cohort, Reply, Weights
 
 
 class ClientChain(NamedTuple):
-    """What the members of a chain have made of the model so far."""
+    """The model of a chain after the members that have replied so far."""
 
     first: int  # the first member whose reply was accepted
-    begin: Weights  # the model that it was sent
+    begin: Weights  # the model that this member was sent
     model: Weights  # after the last accepted member
     update: Weights  # model - begin
     weight: Tensor  # [] float64: the samples of all accepted members
@@ -35,12 +35,12 @@ class ChainAcc(NamedTuple):
 
 
 def chains_of(cohort: Cohort) -> dict[int, int]:
-    """The chain of each member of a leg; one of its own for clients that no plan has put into chains."""
+    """The chain of each member of a leg; without a plan, every client is a chain of its own."""
     return dict(zip(cohort.ids, cohort.settings.get("chain", range(len(cohort.ids))), strict=True))
 
 
 def after_member(acc: ChainAcc, client: int, sent: Weights, reply: Reply) -> ChainAcc:
-    """With one more accepted reply, to the model that the client was sent."""
+    """The accumulator with one more accepted reply; `sent` is the model that the client was sent."""
     number, update = acc.members[client], reply.payload.update
     model: Weights = elementwise(lambda value, change: value + change, sent, update)
     assert reply.weight is not None

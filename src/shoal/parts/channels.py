@@ -1,7 +1,7 @@
-"""Structured pruning: the channels of a model that can be removed, and a choice of them.
+"""Structured pruning: the channels of a model that can be removed, and the choice of those that are.
 
-A channel is an output of a linear layer or a convolution. It can be removed if nothing but the next such
-layer reads it; `parts.pruned_models` has the models without some of them.
+A channel is an output of a linear layer or a convolution. It can be removed if only the next such layer reads
+it; the models without some of their channels are made in `parts.pruned_models`.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ class ChannelGroup(NamedTuple):
     """The channels of one layer."""
 
     producer: str  # the layer's weight
-    vectors: tuple[str, ...]  # parameters and buffers with a number for each channel: bias, norm
+    vectors: tuple[str, ...]  # parameters and buffers with one number per channel: bias, norm
     consumer: str  # the weight of the next layer
-    spread: int  # inputs of that layer for each channel: more than one after flattening
+    spread: int  # inputs of the next layer per channel: more than one after flattening
 
 
 class Kept(NamedTuple):
-    """What is left of a tensor: marks for its rows and columns, empty where all are left."""
+    """The remaining rows and columns of a tensor: a mark for each; empty if all remain."""
 
     rows: Tensor  # [rows] uint8
     columns: Tensor  # [columns] uint8
 
 
-Pruning = Mapping[str, Kept]  # by tensor; those that are whole are absent
+Pruning = Mapping[str, Kept]  # by tensor; tensors that are not pruned are absent
 ALL = torch.empty(0, dtype=torch.uint8)
 
 
 @lru_cache(maxsize=4)
 def channel_groups(task: Task) -> tuple[ChannelGroup, ...]:
-    """The layers whose channels can be removed, found by their shapes and tried out."""
+    """The layers whose channels can be removed: found by their shapes, then tested."""
     every, model = list(task.shapes), task.init(Key.from_seed(0))
     found = []
     for producer, consumer in pairwise(matrices(task)):
@@ -62,7 +62,8 @@ def channel_groups(task: Task) -> tuple[ChannelGroup, ...]:
 
 
 def _removable(task: Task, model: Weights, group: ChannelGroup) -> bool:
-    """Whether a channel and its reader can go: each alone, without the other's weights, is irrelevant."""
+    """Whether channels can be removed: with the weights of a channel or of its reader set to 0, the other's
+    weights must not change the outputs."""
     x = Key.from_seed(1).uniform((2, *task.shape)).to(task.device)
     for channel in (0, model.params[group.producer].shape[0] - 1):
         first = channel * group.spread
@@ -78,7 +79,7 @@ def _removable(task: Task, model: Weights, group: ChannelGroup) -> bool:
 
 
 def _changed(model: Weights, places: Sequence[tuple[str, Any]], value: float) -> Weights:
-    """The model with other parameters in these places."""
+    """The model with its parameters in these places set to a value."""
     params = dict(model.params)
     for name, place in places:
         if name in params:
@@ -88,13 +89,13 @@ def _changed(model: Weights, places: Sequence[tuple[str, Any]], value: float) ->
 
 
 def strongest(groups: Sequence[ChannelGroup], model: Weights) -> list[Tensor]:
-    """The channels of each layer, those whose weights have the largest L1 norm first."""
+    """The channels of each layer, in descending order of the L1 norm of their weights."""
     weights = [model.params[group.producer].detach() for group in groups]
     return [w.abs().flatten(1).sum(1).argsort(descending=True, stable=True).cpu() for w in weights]
 
 
 def pruned(groups: Sequence[ChannelGroup], ranked: Sequence[Tensor], ratio: float) -> Pruning:
-    """Without a share of each layer's channels: the last ones of its ranking."""
+    """The pruning that removes a share of each layer's channels, the last of its ranking."""
     marks: dict[str, list[Tensor]] = {}
     for group, order in zip(groups, ranked, strict=True):
         kept = torch.zeros(len(order), dtype=torch.uint8)

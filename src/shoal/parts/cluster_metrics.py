@@ -1,4 +1,4 @@
-"""The metrics of several clusters as those of one round."""
+"""The metrics of several clusters, merged into those of one round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.core.types import Metrics
 
 
 def merged(metrics: Sequence[Metrics]) -> dict[str, Any]:
-    """Numbers become their means, lists are joined, and tables added where they overlap."""
+    """Numbers are averaged, lists are concatenated, and tables are merged, adding overlapping entries."""
     found: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in metrics for name in one):
         values = [one[name] for one in metrics if name in one]

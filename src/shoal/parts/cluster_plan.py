@@ -16,26 +16,26 @@ from shoal.core.types import Report
 from shoal.parts.kl_clusters import Greed, kl_clusters
 
 LEVELS = ("float32", "float16", "e5m2")  # number formats, from many bits to few
-EPSILON = 1e-9  # of quotas, which are products of shares
+EPSILON = 1e-9  # tolerance for quotas, which are products of shares
 
 
 class Thresholds(NamedTuple):
-    """What a plan depends on, besides the clients."""
+    """The parameters of a plan."""
 
-    theta_d: float  # divergence of a cluster's labels from the target
-    theta_k: float  # clients to choose: up to 1 a share, above a number
+    theta_d: float  # largest divergence of a cluster's labels from the target
+    theta_k: float  # clients to choose: a share up to 1, a number above 1
     theta_b: tuple[float, ...]  # shares of the chosen clients at each level
-    pool: float  # share of the clients, the fastest, that are clustered
+    pool: float  # the fastest share of the clients, which is clustered
     aggregate: Literal["model", "delta"]
 
 
 class RoundPlan(NamedTuple):
-    """What a round does: the chosen clusters, from the fastest to the slowest."""
+    """The plan of a round: the chosen clusters, from the fastest to the slowest."""
 
     clusters: tuple[tuple[int, ...], ...]  # client ids
     formats: tuple[str, ...]  # of each cluster
     seconds: tuple[float, ...]  # the estimated time of each, in its format
-    unused: tuple[int, ...]  # clients that no cluster takes
+    unused: tuple[int, ...]  # clients that are in no cluster
 
 
 def plan(
@@ -82,7 +82,8 @@ def round_time(members: Sequence[Report], model_bytes: int, name: str) -> float:
 
 
 def levels(sizes: Sequence[int], quotas: Sequence[float]) -> list[str]:
-    """The format of each cluster, from the fastest on: the next lower one once a quota of clients is full."""
+    """The format of each cluster, fastest first: when a format's quota of clients is full, the next lower one
+    follows."""
     total, level, given = sum(sizes), 0, 0
     found = []
     for size in sizes:

@@ -1,6 +1,7 @@
 """Clusters of clients with similar signatures; see `signature.py`.
 
-Clients are grouped once, by one of four rules. Who comes later joins the nearest cluster, whose centre moves:
+Clients are grouped once, by one of four rules. A client that joins later goes to the nearest cluster, whose
+centre moves:
 
     u_k <- (N_k u_k + u_i) / (N_k + 1)          GENE-FL, Algorithm 2, line 11          -> `Clusters.joined`
 """
@@ -23,8 +24,8 @@ Rule = Literal["kmeans", "kmedoids", "linkage", "literal"]
 
 RESTARTS = 10  # of k-means and k-medoids, which find local minima
 SMALLEST = 1e-12  # eigenvalues below this share of the largest are rounding errors
-DIGITS = 9  # of coordinates, which are at most the root of the rank
-MOST_MOVES = 100  # iterations of k-medoids
+DIGITS = 9  # to which coordinates are rounded; they are at most the root of the rank
+MOST_MOVES = 100  # most iterations of k-medoids
 
 
 class Clusters(NamedTuple):
@@ -41,11 +42,11 @@ class Clusters(NamedTuple):
         return cls(rule, (), (), {})
 
     def home(self, client: int) -> int:
-        """The client's cluster; the largest one for a client that has not told its signature."""
+        """The client's cluster; the largest one for a client that has not sent a signature."""
         return self.homes.get(client, int(np.argmax(self.sizes)) if self.sizes else 0)
 
     def founded(self, signatures: Mapping[int, Tensor], count: int, key: Key) -> Clusters:
-        """The first clusters, at most `count`, of these clients."""
+        """The first clusters, at most `count`, formed from these clients."""
         ids, members = list(signatures), list(signatures.values())
         labels = _numbered(_grouped(self.rule, members, min(count, len(members)), key))
         groups = [[members[i] for i in np.flatnonzero(labels == k)] for k in range(labels.max() + 1)]
@@ -57,7 +58,7 @@ class Clusters(NamedTuple):
         )
 
     def joined(self, signatures: Mapping[int, Tensor], count: int) -> Clusters:
-        """With more clients. Each founds a cluster, or joins the nearest if there are `count` already."""
+        """The clusters with more clients. Each founds one, or joins the nearest if there are `count`."""
         centres, sizes, homes = list(self.centres), list(self.sizes), dict(self.homes)
         for client, member in signatures.items():
             home = len(centres) if len(centres) < count else _nearest(self.rule, centres, member)
@@ -118,7 +119,7 @@ def _k_means(points: np.ndarray, count: int, key: Key) -> np.ndarray:
     from sklearn.cluster import KMeans  # slow to import, and needed by few runs
     from sklearn.exceptions import ConvergenceWarning
 
-    # More threads would add in another order. Equal points give fewer clusters and a warning.
+    # More threads would sum in another order. With equal points there are fewer clusters, and a warning.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         state = int(key.numpy().integers(2**32))
@@ -126,7 +127,7 @@ def _k_means(points: np.ndarray, count: int, key: Key) -> np.ndarray:
 
 
 def _k_medoids(apart: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """The best of several starts: medoids take their nearest members, and are chosen again among them."""
+    """The best of several starts, which alternate between assigning members and choosing new medoids."""
     best, lowest = np.zeros(len(apart), np.int64), np.inf
     for _ in range(RESTARTS):
         medoids = rng.choice(len(apart), count, replace=False)

@@ -1,12 +1,13 @@
 """Matrices as products of thin ones, by singular value decomposition.
 
-A tensor of two or more axes is a matrix [first axis, all others]: a convolution [out, in * height * width].
-Its singular vectors come from the product of the matrix with its own transpose on the shorter side, which
-costs a fraction of a full decomposition.
+A tensor of two or more axes is treated as a matrix [first axis, all others], for example a convolution as
+[out, in * height * width]. Its singular vectors come from the product of the matrix with its own transpose on
+the shorter side, which costs a fraction of a full decomposition.
 
-What a few samples change in a large layer has no more directions than there are samples. Then these are
-found first, by a Cholesky decomposition of that product that ends when what is left is no more than rounding,
-and only what lies in them is decomposed. Where all of them may stay, nothing needs to be decomposed.
+The update of a large layer from a few samples has no more directions than there are samples. In this case the
+directions are found first, by a Cholesky decomposition of that product that stops when the remainder is no
+more than rounding, and only the part within them is decomposed. If all of them may stay, no decomposition is
+needed.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ from shoal.kernels.eigen import TINY
 from shoal.kernels.products import products
 
 SMALLEST_SKETCH = 96  # columns
-LARGE = 64  # sides from which on it pays to look for few directions first
-ROUNDING = 2.0**-30  # of a matrix's energy; an update, the difference of two models, is rounded to no less
+LARGE = 64  # the shorter side from which looking for few directions first pays
+ROUNDING = 2.0**-30  # of a matrix's energy: the rounding error of an update, a difference of models, or less
 
 
 class Factors(NamedTuple):
-    """The matrix `u diag(s) v^T`; singular vectors and values, if nothing else is said."""
+    """The matrix `u diag(s) v^T`, with singular vectors and values unless stated otherwise."""
 
     u: Tensor  # [rows, rank]
     s: Tensor  # [rank], descending
     v: Tensor  # [columns, rank]
 
     def dense(self, out: Tensor | None = None) -> Tensor:
-        """[rows, columns]; written to `out`, if that is given."""
+        """[rows, columns]; written to `out`, if it is given."""
         u, s, v = self.directions()
-        # a copy, because the last bits of a product depend on where its operands lie: not in a packet
+        # a copy, because the last bits of a product depend on its operands' memory, which may be in a packet
         return torch.mm(u * s, v.clone(memory_format=torch.contiguous_format).T, out=out)
 
     def directions(self) -> Factors:
-        """Without the zeros behind."""
+        """The factors without trailing zeros."""
         some = int(self.s.count_nonzero())
         if some == len(self.s) or bool(self.s[some:].any()):
             return self
@@ -54,7 +55,7 @@ class Factors(NamedTuple):
     def are_singular(self) -> bool:
         """Whether these are the singular vectors and values of their product: orthonormal, and in order.
 
-        Each vector is looked at as it is, not times its value: those of small values count as much.
+        Vectors are checked without their singular values, so those of small values count as much.
         """
         u, s, v = self.directions()
         if not len(s) or not bool((s > 0).all()):
@@ -65,12 +66,12 @@ class Factors(NamedTuple):
 
 
 def is_matrix(value: Tensor) -> bool:
-    """Whether a tensor has singular values worth the name."""
+    """Whether a tensor has at least two axes, so that it can be decomposed."""
     return value.dim() >= 2
 
 
 def as_matrix(value: Tensor) -> Tensor:
-    """[rows, columns]."""
+    """The tensor as a matrix [rows, columns]."""
     return value.reshape(value.shape[0], -1)
 
 
@@ -80,17 +81,17 @@ def full_rank(value: Tensor) -> int:
 
 
 def rank_of(share: float, largest: int) -> int:
-    """The rank that is this share of the largest, rounded up, at least 1."""
+    """This share of the largest rank, rounded up, at least 1."""
     return max(1, math.ceil(share * largest - 1e-9))
 
 
 def spectrum(matrix: Tensor, gram: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
     """The singular vectors of the shorter side [side, side] and the singular values [side], descending.
 
-    `gram` is the product of that side with itself, where it is known.
+    `gram` is the product of that side with itself, if it is known.
     """
     peak = float(matrix.abs().max())
-    if not 0 < peak < math.inf:  # nothing to decompose; what is not finite stays so, for the server to refuse
+    if not 0 < peak < math.inf:  # nothing to decompose; not finite stays not finite: the server refuses it
         side = min(matrix.shape)
         values = matrix.new_full((side,), peak if peak == 0 else math.nan)
         return torch.eye(side, dtype=matrix.dtype, device=matrix.device), values
@@ -104,7 +105,7 @@ def spectrum(matrix: Tensor, gram: np.ndarray | None = None) -> tuple[Tensor, Te
 
 
 def eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, ascending, and eigenvectors of a matrix of inner products; also of several."""
+    """Eigenvalues, ascending, and eigenvectors of one or several matrices of inner products."""
     if gram.shape[-1] < LARGE and gram.device.type == "cpu" and gram.dtype == torch.float64:
         several = gram.reshape(-1, *gram.shape[-2:]).contiguous()
         squares, vectors = torch.empty_like(several[:, 0]), torch.empty_like(several)
@@ -112,14 +113,14 @@ def eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
         return squares.reshape(gram.shape[:-1]), vectors.reshape(gram.shape)
     try:
         squares, vectors = torch.linalg.eigh(gram)
-    # in float32 it may not converge, as with one value far above many zeros
+    # in float32 it may not converge, for example with one value far above many zeros
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         squares, vectors = torch.linalg.eigh(gram.double())
     return squares.to(gram.dtype), vectors.to(gram.dtype)
 
 
 def factored(matrix: Tensor, rank: int) -> Factors:
-    """The nearest matrix of that rank (Eckart and Young). Directions that it does not have are zeros."""
+    """The nearest matrix of that rank (Eckart and Young). Missing directions are zeros."""
     gram = found = None
     if matrix.device.type == "cpu" and matrix.dtype == torch.float32:
         if min(matrix.shape) < LARGE:
@@ -132,9 +133,9 @@ def factored(matrix: Tensor, rank: int) -> Factors:
 
 
 def spanned(matrix: Tensor, rank: int) -> Factors | None:
-    """A large matrix of no more than that rank as a product of some of its rows (or of columns, if these are
-    fewer), which costs a fraction of its singular vectors; None if its rank is higher, or near full rank. The
-    factors have its own rank, and s is 1.
+    """A large matrix of at most that rank as a product of some of its rows (or columns, if there are fewer),
+    which costs a fraction of its singular vectors; None if its rank is higher, or close to full. The factors
+    have the matrix's own rank, and s is 1.
     """
     wide = _wide(matrix)
     rows, columns = wide.shape
@@ -153,7 +154,7 @@ def spanned(matrix: Tensor, rank: int) -> Factors | None:
 
 @lru_cache(maxsize=32)
 def _random_columns(width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Signs for a sketch of rows of this width, and two vectors of variance 1, [2, width], to try it with."""
+    """Signs for a sketch of rows of this width, and two vectors of variance 1, [2, width], to test it."""
     key = Key.from_seed(0).fold("columns")
     return key.fold("signs").signs(width).numpy(), (math.sqrt(12) * (key.uniform((2, width)) - 0.5)).numpy()
 
@@ -173,7 +174,7 @@ def _of_few_directions(matrix: Tensor, gram: np.ndarray, rank: int) -> tuple[Ten
 
 
 def _of_small(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The same, of a matrix that is not large; None if it is too faint, or too strong, for squares."""
+    """As `_of_few_directions`, for a matrix that is not large; None if squares would under- or overflow."""
     wide = _wide(matrix).contiguous()
     near, s, far = torch.empty(len(wide), rank), torch.empty(rank), torch.empty(wide.shape[1], rank)
     fits = kernels.decompose(wide.numpy(), near.numpy(), s.numpy(), far.numpy())
@@ -181,7 +182,7 @@ def _of_small(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor] | None
 
 
 def _of_many(matrix: Tensor, gram: np.ndarray | None, rank: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, whatever the matrix is like."""
+    """As `_of_few_directions`, for any matrix."""
     vectors, values = spectrum(matrix, gram)
     near = vectors[:, :rank].contiguous()  # as it arrives: the bits of a product depend on the layout
     finite = bool(values[0].isfinite())
@@ -193,12 +194,12 @@ def _of_many(matrix: Tensor, gram: np.ndarray | None, rank: int) -> tuple[Tensor
 
 
 def positive(values: Tensor) -> Tensor:
-    """With 1 in place of 0 and less: what is divided by them stays."""
+    """The values with 1 in place of 0 and less: dividing by these changes nothing."""
     return torch.where(values > 0, values, 1.0)
 
 
 def _padded(values: Tensor, width: int) -> Tensor:
-    """In float32, with zeros behind, up to this width."""
+    """The values in float32, padded with zeros to this width."""
     padded = values.new_zeros(*values.shape[:-1], width, dtype=torch.float32)
     padded[..., : values.shape[-1]] = values
     return padded

@@ -1,10 +1,10 @@
-"""Fusion of the features of two models: one that is trained, and one that is not.
+"""Fusion of the features of two models: one that is trained, and one that is fixed.
 
     single   lambda g + (1 - lambda) l            one number
     multi    the same with a lambda for each feature
     conv     A [g, l]                             a 1 x 1 convolution over both, without a bias
 
-g are the features of the fixed model, l those of the trained one: what enters the last layer.
+g are the features of the fixed model and l those of the trained one: the inputs of the last layer.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Fusion(nn.Module):
 
 
 class _Fused(nn.Module):
-    """A model whose last layer gets fused features. The fixed model's features come behind each sample."""
+    """A model whose last layer gets fused features. The fixed model's are appended to each sample."""
 
     def __init__(
         self, net: nn.Module, last: str, operator: Operator, width: int, shape: tuple[int, ...]
@@ -94,7 +94,7 @@ def fused_task(task: Task, operator: Operator) -> Task:
     assert task.last is not None
     last = task.last.removesuffix(".")
     build = partial(_fused, task.build, last, operator, task.width, task.shape)
-    plan = None if operator == "conv" else task.plan  # the kernels know lambda alone
+    plan = None if operator == "conv" else task.plan  # the kernels support only lambda
     length = initial_fusion(operator, task.width).numel()
     return Task(
         build,
@@ -114,19 +114,19 @@ def _fused(build: Callable[[], nn.Module], *rest: Any) -> nn.Module:
 
 
 def with_features(task: Task, model: Weights, data: Data) -> Data:
-    """The same samples and mini-batches, with the features that the model computes behind each sample."""
+    """The same samples and mini-batches, with the model's features appended to each sample."""
     x, y = data.all
     features = features_of(task, model, x)
     return replace(data, x=torch.cat([x.flatten(1), features], 1), y=y, rows=np.arange(data.count))
 
 
 def renamed(weights: Weights) -> Weights:
-    """A model and its fusion, with the names that they have in the fused task."""
+    """A model and its fusion, with their names in the fused task."""
     return _with_names(weights, lambda name: name if name == FUSION else f"{NET}{name}")
 
 
 def named_back(weights: Weights) -> Weights:
-    """The inverse."""
+    """The inverse of `renamed`."""
     return _with_names(weights, lambda name: name.removeprefix(NET))
 
 

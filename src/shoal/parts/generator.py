@@ -1,6 +1,6 @@
-"""A generator of features: from noise and a class to inputs of a model's last layer.
+"""A feature generator: maps noise and a class to inputs of a model's last layer.
 
-One hidden layer with BatchNorm and ReLU, then a linear layer. Its weights are always an argument.
+It has one hidden layer with BatchNorm and ReLU, then a linear layer. Its weights are always an argument.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.terms.generated import one_hot
 
 
 def new_generator(noise: int, classes: int, hidden: int, width: int, key: Key) -> Weights:
-    """Initial weights, drawn from the key with the distributions of torch's layers."""
+    """Initial weights, drawn with the key from the distributions of torch's layers."""
     with key.seeded():
         layers = {"fc1": nn.Linear(noise + classes, hidden), "fc": nn.Linear(hidden, width)}
     params = {
@@ -33,7 +33,7 @@ def new_generator(noise: int, classes: int, hidden: int, width: int, key: Key) -
 
 
 def label_weights(counts: Tensor) -> Tensor:
-    """[clients, classes] float32: each client's share of the samples of each class; 0 if nobody has any."""
+    """[clients, classes] float32: each client's share of the samples of each class; 0 if there are none."""
     held = counts.clamp(min=0).double()
     return (held / held.sum(0).clamp(min=1)).float()
 
@@ -100,7 +100,7 @@ def taught(
 
 
 def faded(weight: float, decay: float, round: int) -> float:
-    """The weight in a round, counted from 0; at least 1e-4, unless it starts below."""
+    """The weight in a round, counted from 0; at least 1e-4, unless it starts below that."""
     return max(min(weight, FLOOR), weight * math.pow(decay, round))
 
 

@@ -1,7 +1,7 @@
 """Clusters of clients whose labels together come close to a target mix.
 
-SITUA-CQ, step 2: a cluster starts empty and takes, one after another, the client with which its labels are
-nearest to the target, until their divergence from it is at most a threshold.
+SITUA-CQ, step 2: a cluster starts empty and repeatedly adds the client that brings its labels closest to the
+target, until their divergence from it is at most a threshold.
 
     argmin_k KL( normalised(sum_{i in S} P_i + P_k) || T ),  natural logarithm, 0 log 0 = 0
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 Greed = Literal["printed", "released"]
 
-ROUNDING = 1e-12  # divergences of equal distributions are of this size, on either side of 0
+ROUNDING = 1e-12  # divergences of equal distributions are of this order, on either side of 0
 
 
 def kl_clusters(
@@ -30,8 +30,8 @@ def kl_clusters(
 
     "printed": as in the algorithm; a last cluster that does not reach the threshold is dropped. "released":
     as in the authors' code, which adds a client only if that lowers the divergence, and otherwise closes the
-    cluster, near enough or not. With `waited`, a number for each client, a cluster's first member is one with
-    the highest number.
+    cluster, whether or not it reaches the threshold. With `waited`, a number for each client, a cluster's
+    first member is one with the highest number.
     """
     shares = np.asarray(histograms, np.float64)
     shares = shares / np.maximum(shares.sum(1, keepdims=True), ROUNDING)
@@ -44,7 +44,7 @@ def kl_clusters(
     ]
 
 
-@lru_cache(maxsize=8)  # labels stay as they are, and so do the clusters of the same clients
+@lru_cache(maxsize=8)  # labels do not change, so the same clients form the same clusters
 def _clusters(
     shares: bytes,
     shape: tuple[int, int],
@@ -67,7 +67,7 @@ def _clusters(
 
 
 def divergence(sums: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """[n]: KL of each row of `sums` [n, classes], normalised, from the target; never below 0."""
+    """[n]: KL divergence of each row of `sums` [n, classes], normalised, from the target; never below 0."""
     shares = sums / np.maximum(sums.sum(1, keepdims=True), ROUNDING)
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(shares > 0, shares * np.log(shares / target), 0.0)

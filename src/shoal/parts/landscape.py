@@ -1,4 +1,4 @@
-"""A client's loss as a function of the parameters: for many points at once, in float64.
+"""A client's loss as a function of the parameters, evaluated at many points at once, in float64.
 
 Points are [dimension, problems, particles], losses [problems, particles], summed over the samples. A linear
 regression is one problem; each head of a one-versus-all model is a separate problem, whose vector is the
@@ -53,7 +53,7 @@ def problems_of(task: Task) -> int:
 
 
 def landscape_of(task: Task, data: Data, loss: LossForm) -> Landscape:
-    """The client's loss function; whatever depends only on its samples is computed here, once."""
+    """The client's loss function; everything that depends only on its samples is computed here, once."""
     kind = kind_of(task)
     x, y = data.all
     if kind == "quadratic":
@@ -76,7 +76,7 @@ def triangle(x: Tensor, y: Tensor) -> np.ndarray:
 class Quadratic(Landscape):
     """Squared error of a linear regression: |[x 1 y] (theta; -1)|^2 = |R (theta; -1)|^2.
 
-    Unlike x'x and x'y, the triangular factor R keeps full precision, however close the fit.
+    Unlike x'x and x'y, the triangular factor R keeps full precision even for a very close fit.
     """
 
     def __init__(self, factor: np.ndarray) -> None:
@@ -99,7 +99,7 @@ class Logistic(Landscape):
 
 
 class Sampled(Landscape):
-    """Any model: the losses of the task, summed over samples and heads."""
+    """The loss of any model: the task's losses, summed over samples and heads."""
 
     def __init__(self, task: Task, x: Tensor, y: Tensor) -> None:
         self._task, self._x, self._y = task, x, y

@@ -1,7 +1,7 @@
-"""How stable a client's layers are: which of them change least when it trains.
+"""The stability of a client's layers: how little local training changes them.
 
-A layer is a parameter tensor, `before` and `after` are its values around the training. A higher score means
-more stable:
+A layer is a parameter tensor; `before` and `after` are its values before and after training. A higher score
+means more stable:
 
     cos_over_dim    cos(after, before) / size            GENE-FL, eq. 9: for the most part 1 / size
     cos             cos(after, before)
@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 from shoal.core.flat import Flat, in_one_vector, vectors
+from shoal.kernels.model_steps import count_moved
 from shoal.kernels.products import products
-from shoal.kernels.vector_math import count_moved
 
 Score = Literal["cos_over_dim", "cos", "rel_l2", "l1", "emd", "activity"]
 
-ACTIVE = 0.0005  # how far a number moves that counts as active
+ACTIVE = 0.0005  # a number that moves by more than this counts as active
 
 
 def _cosine(before: Tensor, after: Tensor) -> float:
@@ -70,7 +70,7 @@ SCORES: dict[Score, Callable[[Tensor, Tensor], float]] = {
 
 
 def ranked(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
-    """The names of the layers, the most stable first; of equal ones the model's first."""
+    """The names of the layers, the most stable first; ties in the model's order."""
     whole = vectors(before, after) if score == "activity" else None
     if whole is not None and any(vector.dtype != torch.float32 for vector in whole):
         whole = None
@@ -79,7 +79,7 @@ def ranked(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tenso
 
 
 def _scores(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, float]:
-    exact = score in ("activity", "cos", "cos_over_dim")  # they need no copies in float64
+    exact = score in ("activity", "cos", "cos_over_dim")  # these need no copies in float64
     pairs = {name: [values[name].detach().reshape(-1) for values in (before, after)] for name in before}
     if not exact:
         pairs = {name: [value.double() for value in pair] for name, pair in pairs.items()}
@@ -87,7 +87,7 @@ def _scores(score: Score, before: Mapping[str, Tensor], after: Mapping[str, Tens
 
 
 def _activities(names: Flat, before: Tensor, after: Tensor) -> dict[str, float]:
-    """The same as `_activity` layer by layer, in one pass over the whole model."""
+    """`_activity` of every layer, in one pass over the whole model."""
     ends = np.array([*accumulate(names.layout.sizes, initial=0)])
     counts = np.empty(len(names), np.int64)
     count_moved(counts, _numbers(before), _numbers(after), ends, ACTIVE)
@@ -102,7 +102,7 @@ def _numbers(vector: Tensor) -> np.ndarray:
 
 
 def within_budget(names: Sequence[str], sizes: Mapping[str, int], budget: float) -> list[str]:
-    """In this order, every layer that still fits into a share of the model's bytes."""
+    """The layers, taken in this order, that still fit into a share of the model's bytes."""
     left = budget * sum(sizes.values())
     chosen = []
     for name in names:

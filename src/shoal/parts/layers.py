@@ -1,6 +1,6 @@
-"""Which layers of a model travel, and models that are put together of layers from several places.
+"""The choice of the layers that are sent, and models assembled from layers of several origins.
 
-A layer is a parameter tensor; the buffers of a module go where its parameters go.
+A layer is a parameter tensor; the buffers of a module stay with its parameters.
 """
 
 from __future__ import annotations
@@ -75,8 +75,11 @@ class Matching(LayerChoice):
 
 @dataclass(frozen=True)
 class LastStage(LayerChoice):
-    """The weights of the widest convolutions, which are the last ones before the classifier; without
-    convolutions, of the hidden layers as wide as the last. 1 x 1 convolutions do not count."""
+    """The weights of the last convolutions before the classifier: all that are as wide as the last one.
+
+    In a model without convolutions, those of the hidden layers as wide as the last. 1 x 1 convolutions do not
+    count.
+    """
 
     def names(self, task: Task) -> list[str]:
         """See `LayerChoice`."""
@@ -102,7 +105,7 @@ def matrices(task: Task) -> list[str]:
 
 
 def whole_layers(params: Mapping[str, Tensor]) -> list[list[str]]:
-    """The names by layer: each matrix with what follows it up to the next, such as a bias and a norm."""
+    """The names by layer: each matrix with the tensors up to the next matrix, such as a bias and a norm."""
     layers: list[list[str]] = []
     for name, value in params.items():
         if not layers or (value.dim() > 1 and any(params[other].dim() > 1 for other in layers[-1])):
@@ -132,7 +135,7 @@ def _part(values: Mapping[str, Tensor], names: Sequence[str]) -> Mapping[str, Te
 
 
 def other_layers(weights: Weights, names: Collection[str]) -> Weights:
-    """All but these layers and the buffers of their modules."""
+    """All layers but these, and all buffers but those of their modules."""
     chosen = some_layers(weights, names)
     if chosen is weights:
         return NO_LAYERS
@@ -145,7 +148,7 @@ def other_layers(weights: Weights, names: Collection[str]) -> Weights:
 
 
 def joined(below: Weights, above: Weights) -> Weights:
-    """A model with the layers of both; where both have one, that of `above`."""
+    """A model with the layers of both; `above` takes precedence."""
     if above.params.keys() == below.params.keys():
         return Weights(above.params, {**below.buffers, **above.buffers})
     if not above.params and not above.buffers:
@@ -168,8 +171,8 @@ def update_of(sent: Weights, trained: Weights) -> Weights:
 def update_beyond(
     sent: Weights, trained: Weights, change: Mapping[str, Tensor], loaded: Collection[str]
 ) -> Weights:
-    """`update_of` for a client whose layers `loaded` were trained from what it was sent: their update is the
-    change that training made. Only the others are subtracted, and written over theirs."""
+    """`update_of` for a client whose layers `loaded` were trained from the values it was sent: their update
+    is the change by training. Only the others are subtracted; the results are written into `change`."""
     if sent.params.keys() != trained.params.keys():
         return update_of(sent, trained)
     for name, value in trained.params.items():
@@ -179,7 +182,7 @@ def update_beyond(
 
 
 def sizes_of(task: Task) -> Mapping[str, int]:
-    """How many parameters each layer has."""
+    """The number of parameters of each layer."""
     return {name: shape.numel() for name, shape in task.shapes.items()}
 
 
@@ -190,13 +193,13 @@ def any_layers(model: Weights) -> Weights:
 
 
 class LayersUpdate(NamedTuple):
-    """The payload of a client that sends some layers: at the client it has all, so that an attack and
-    privacy treat clients alike whatever they send."""
+    """The payload of a client that sends some layers. At the client it still has all layers, so that attacks
+    and privacy work the same whichever layers are sent."""
 
     update: Weights
     layers: tuple[str, ...]
 
     def chosen(self) -> ModelUpdate:
-        """What is sent, in one vector, so that it is checked and added up at once."""
+        """The layers that are sent, as one vector, so that they are checked and summed at once."""
         chosen = some_layers(self.update, self.layers)
         return ModelUpdate(chosen._replace(params=flat(chosen.params)))

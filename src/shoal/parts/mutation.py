@@ -5,9 +5,10 @@ L by
 
     mutation = along[j, L] * delta.L + across[j, L] * |delta.L| * g
 
-with g a random unit vector orthogonal to delta.L. So a mutation is two numbers, and operations on it, such
-as the projection on a half-space of delta, work on two numbers; tensors are computed only when a client's
-model is needed. Models come in pairs with opposite mutations. In an odd cohort one model is not mutated.
+with g a random unit vector orthogonal to delta.L. A mutation is thus two numbers per layer, and operations on
+it, such as the projection onto a half-space of delta, work on these numbers; tensors are computed only when a
+client's model is needed. Models come in pairs with opposite mutations. In a cohort of odd size one model is
+not mutated.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch import Tensor
 from shoal.core.flat import in_one_vector, vectors
 from shoal.core.key import Key
 from shoal.core.types import Weights
-from shoal.kernels import vector_math
+from shoal.kernels import model_steps
 from shoal.kernels.mutation import extend_parts
 
 Kind = Literal["fedmut", "gaussian", "mixed"]
@@ -59,11 +60,11 @@ class Mutation:
     sigma: float
 
     def draw(self, clients: int, sizes: Sequence[int], backward: float, key: Key) -> Mutations:
-        """Draw mutations: half of the clients +1, half `backward`, in each layer; in random order."""
+        """Draw mutations: in each layer, +1 for a random half of the clients, `backward` for the others."""
         paired, shape = clients // 2 * 2, (clients, len(sizes))
         member = np.full(shape, -1)
         members = np.tile(np.arange(paired), (len(sizes), 1))
-        order = key.fold("order").numpy().permutation(clients)[:paired]  # the unpaired client is random
+        order = key.fold("order").numpy().permutation(clients)[:paired]  # a random client stays unpaired
         member[order] = key.fold("signs").numpy().permuted(members, axis=1).T
         pair, sign = member // 2, np.where(member % 2 == 0, 1.0, -1.0) * (member >= 0)
         size = self.alpha * np.where(sign < 0, backward, sign)
@@ -92,7 +93,7 @@ def _cosines(pairs: int, sizes: Sequence[int], key: Key) -> np.ndarray:
 
 
 def projected(mutations: Mutations, chosen: np.ndarray) -> Mutations:
-    """The mutations with the chosen ones, [clients, layers], projected on `<mutation, delta> >= 0`."""
+    """The mutations with the chosen ones, [clients, layers], projected onto `<mutation, delta> >= 0`."""
     active = chosen & (mutations.along < 0)
     return mutations._replace(along=np.where(active, 0.0, mutations.along), active=active)
 
@@ -206,7 +207,7 @@ class Turn(NamedTuple):
 
     @classmethod
     def between(cls, parts: Layers, new: Params, now: Params, before: Params) -> Turn:
-        """From the steps `new - now` and `now - before`."""
+        """The turn between the steps `now - before` and `new - now`."""
         both = np.zeros((2, len(parts)))
         for index, names in enumerate(parts):
             for name in names:
@@ -228,6 +229,6 @@ class Turn(NamedTuple):
 
 def _turn(new: Tensor, now: Tensor, before: Tensor) -> np.ndarray:
     if _plain(new, now, before):
-        return vector_math.turn(_flat(new), _flat(now), _flat(before))
+        return model_steps.turn(_flat(new), _flat(now), _flat(before))
     last = difference(new, now)
     return np.array([dot(last, last), dot(last, difference(now, before))])

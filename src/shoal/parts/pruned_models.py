@@ -1,7 +1,7 @@
-"""Models without some of their channels, and whole ones with zeros in their place.
+"""Models without some of their channels, and whole models with zeros in their place.
 
-The numbers of a removed channel, in its own layer, in the next one and in a norm between them, are left out
-of the smaller model. With zeros in their place the whole model computes the same, and training leaves them 0.
+The smaller model lacks a removed channel's numbers in its own layer, in the next one and in a norm between
+them. With zeros in their place the whole model computes the same, and training leaves them at 0.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch import Tensor
 from shoal.core.flat import Flat, Layout, flat
 from shoal.core.gate import Like
 from shoal.core.types import Weights
-from shoal.kernels.runs import add_to_runs, put_runs, take_runs
+from shoal.kernels.index_ranges import add_to_runs, put_runs, take_runs
 from shoal.parts.channels import ALL, Kept, Pruning
 
 WHOLE = Kept(ALL, ALL)
-Marks = tuple[tuple[bytes, bytes], ...]  # of the rows and columns of each tensor in a vector; empty: all
+Marks = tuple[tuple[bytes, bytes], ...]  # for the rows and columns of each tensor in a vector; empty: all
 
 
 def smaller(weights: Weights, pruning: Pruning) -> Weights:
-    """The rows and columns that are left."""
+    """The weights reduced to the remaining rows and columns."""
     if not pruning:
         return weights
     params = _plain(weights.params)
@@ -39,7 +39,7 @@ def smaller(weights: Weights, pruning: Pruning) -> Weights:
 
 
 def enlarged(weights: Weights, pruning: Pruning) -> Weights:
-    """The inverse, with zeros where rows and columns were removed."""
+    """The inverse of `smaller`, with zeros where rows and columns were removed."""
     if not pruning:
         return weights
     params = _plain(weights.params)
@@ -54,7 +54,8 @@ def enlarged(weights: Weights, pruning: Pruning) -> Weights:
 
 
 def add_where_held(totals: Mapping[str, Tensor], pruning: Pruning, number: float) -> None:
-    """Add a number wherever a model with this pruning has one; `totals` are float64, of the whole model."""
+    """Add a number wherever a model with this pruning has a weight; `totals` are those of the whole model, in
+    float64."""
     if isinstance(totals, Flat) and totals.vector.device.type == "cpu":
         runs = _runs(totals.layout, _marks(totals.layout, pruning))
         add_to_runs(totals.vector.numpy(), number, runs.starts, runs.lengths)
@@ -65,7 +66,7 @@ def add_where_held(totals: Mapping[str, Tensor], pruning: Pruning, number: float
 
 
 def whole_shapes(weights: Weights, pruning: Pruning) -> Weights:
-    """The template of `enlarged`."""
+    """The template of the result of `enlarged`."""
     params = _plain(weights.params)
     buffers = _each(_template, weights.buffers, pruning)
     if params is None:
@@ -138,7 +139,7 @@ def _marks(layout: Layout, pruning: Pruning) -> Marks:
     return _read_marks(layout.names, tuple(pruning.items()))
 
 
-@lru_cache(maxsize=32)  # which tells tensors apart by their identity: reading them takes longer
+@lru_cache(maxsize=32)  # compares tensors by identity, which is faster than reading them
 def _read_marks(names: tuple[str, ...], pruning: tuple[tuple[str, Kept], ...]) -> Marks:
     found = dict(pruning)
     return tuple((_bytes(kept.rows), _bytes(kept.columns)) for kept in (found.get(n, WHOLE) for n in names))
@@ -148,7 +149,7 @@ def _bytes(marks: Tensor) -> bytes:
     return marks.cpu().numpy().tobytes()
 
 
-@lru_cache(maxsize=32)  # the clients of a round have few different ones
+@lru_cache(maxsize=32)  # the clients of a round have few different layouts
 def _whole_layout(small: Layout, marks: Marks) -> Layout:
     shapes = []
     for shape, both in zip(small.shapes, marks, strict=True):
@@ -173,7 +174,7 @@ def _runs(whole: Layout, marks: Marks) -> _Runs:
 
 
 def _tensor_runs(shape: torch.Size, rows: bytes, columns: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and lengths of what is left of one tensor."""
+    """Starts and lengths of the remaining runs of one tensor."""
     width = shape[1:].numel()
     if not columns:
         return _neighbours(rows or b"\1", width if rows else shape.numel())

@@ -21,12 +21,12 @@ def pulled(
 ) -> Start:
     """Training from `start` with `(mu / 2) ||w - centre||^2` in the loss.
 
-    Its gradient is that of the proximal term around the start plus a constant, so that solvers need to know
-    nothing else: `mu (w - centre) = mu (w - start) + mu (start - centre)`. `proximal` are the terms with the
-    proximal one of this mu; without a pull, `terms` are used.
+    Its gradient is that of the proximal term around the start plus a constant, so solvers need no other
+    support: `mu (w - centre) = mu (w - start) + mu (start - centre)`. `proximal` are the terms including the
+    proximal term with this mu; without a pull, `terms` are used.
     """
     if not mu:
         return Start(start, terms)
-    if mu == 1:  # the solver subtracts as it goes
+    if mu == 1:  # the solver does the subtraction
         return Start(start, proximal, start.params, centre)
     return Start(start, proximal, elementwise(lambda w, c: (w - c).mul_(mu), start.params, centre))

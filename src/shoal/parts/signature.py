@@ -1,4 +1,4 @@
-"""Signatures: the subspace in which a client's samples lie, and how far apart two of them are.
+"""Signatures: the subspace in which a client's samples lie, and the distance between two of them.
 
 Vahidian, Morafah, Wang, Kungurtsev, Chen, Shah, Lin: Efficient Distribution Similarity Identification in
 Clustered Federated Learning via Principal Angles between Client Data Subspaces, AAAI 2023 (PACFL).
@@ -23,7 +23,7 @@ from torch import Tensor
 from shoal.core.errors import DeclinedError
 
 SMALLEST = 1e-6  # singular values below this share of the largest are rounding errors
-WIDEST = 64  # columns of A; of a wider one, the weakest directions are left out
+WIDEST = 64  # columns of A; the weakest directions of a wider one are left out
 
 
 def signature(x: Tensor, rank: int) -> Tensor:
@@ -62,7 +62,7 @@ def products(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
 
 
 def distances(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
-    """[first, second] float64: the Frobenius distances of the projectors."""
+    """[first, second] float64: the Frobenius distances between the projectors."""
     own = [torch.stack([products([one], [one])[0, 0] for one in some]) for some in (first, second)]
     squares = own[0][:, None] - 2 * products(first, second) + own[1]
     return squares.clamp(min=0).sqrt()

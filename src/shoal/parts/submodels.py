@@ -1,4 +1,4 @@
-"""Parts of a model as tasks of their own: its last layer, all but the last, the first ones with an exit."""
+"""Parts of a model as separate tasks: its last layer, all but the last, the first ones with an exit."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def head_task(task: Task) -> Task:
 
 @lru_cache(maxsize=4)
 def body_task(task: Task) -> Task:
-    """The model, of which the last layer is not trained."""
+    """The model, whose last layer is not trained."""
     return replace(task, held=task.head_names, plan=None if task.plan is None else without_head(task.plan))
 
 
 def features_data(task: Task, weights: Weights, data: Data) -> Data:
-    """The same samples and mini-batches, with the features that enter the last layer in place of x."""
+    """The same samples and mini-batches, with the inputs of the last layer in place of x."""
     x, y = data.all
     return replace(data, x=features_of(task, weights, x), y=y, rows=np.arange(data.count))
 
 
 def some_epochs(data: Data, first: int, last: int, epochs: int) -> Data:
-    """The same samples with the mini-batches of the epochs `first` to `last` (exclusive), of `epochs`."""
+    """The same samples, with the mini-batches of epochs `first` to `last` (exclusive) out of `epochs`."""
     begins = data.plan.step_ptr
     steps = (len(begins) - 1) // epochs
     ends = begins[first * steps : last * steps + 1]
@@ -64,7 +64,7 @@ def depth_of(task: Task) -> int:
 
 
 def first_layers(task: Task, depth: int) -> list[str]:
-    """The names of the parameters of the first layers, and of what follows each, such as a norm."""
+    """The names of the parameters of the first layers, and of the parts that follow each, such as a norm."""
     layers = _layered(task)
     if depth >= len(layers):
         return list(task.shapes)
@@ -75,7 +75,7 @@ def first_layers(task: Task, depth: int) -> list[str]:
 
 @lru_cache(maxsize=16)
 def cut_task(task: Task, depth: int) -> Task:
-    """The first layers of the model, and a linear layer from what they compute to the outputs."""
+    """The first layers of the model, followed by a linear layer from their features to the outputs."""
     build = partial(_cut, task.build, _layered(task)[depth], task.shape, task.shapes[matrices(task)[-1]][0])
     with Key.from_seed(0).seeded():
         module = build()

@@ -5,8 +5,8 @@ Grammenos, Mendoza-Smith, Crowcroft, Mascolo: Federated Principal Component Anal
     client i:  x_i^T = U_i diag(s_i) V_i^T, of which U_i and s_i of rank r leave it         -> `subspace`
     server:    U, s = those of [l U_1 diag(s_1) | U_2 diag(s_2)], cut to rank r             -> `merge`
 
-With ranks that suffice a merge is exact: the pair holds the same X^T X as all samples together, and so do all
-merges of it, in any order and in any tree. l <= 1 forgets what was before, for streams.
+With a sufficient rank a merge is exact: U and s give the same X^T X as all samples together, and so do
+further merges, in any order and in any tree. l <= 1 scales down what came before, for streams.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal.core.errors import SpecError
 
 
 class Subspace(NamedTuple):
-    """The strongest directions of some samples, and how strong they are."""
+    """The strongest directions of some samples, and their strengths."""
 
     u: Tensor  # [features, rank] float64, orthonormal
     s: Tensor  # [rank], descending
@@ -47,7 +47,7 @@ def subspace(samples: Tensor, rank: int) -> Subspace:
 
 
 def merge(one: Subspace, two: Subspace, rank: int, forgetting: float = 1.0) -> Subspace:
-    """The subspace of both; the first counts `forgetting` times."""
+    """The subspace of both; the first is scaled by `forgetting`."""
     if len(one.u) != len(two.u):
         raise SpecError(f"subspaces of {len(one.u)} and {len(two.u)} features cannot be merged")
     if not 0 < forgetting <= 1:
@@ -56,7 +56,7 @@ def merge(one: Subspace, two: Subspace, rank: int, forgetting: float = 1.0) -> S
 
 
 def merged(some: Sequence[Subspace], rank: int) -> Subspace:
-    """The subspace of all, one after another."""
+    """The subspace of all, merged one after another."""
     return reduce(lambda one, two: merge(one, two, rank), some)
 
 

@@ -2,11 +2,11 @@
 
 The server keeps particles and their losses. In an exchange it sends a candidate for every particle, clients
 return their summed losses at the candidates, and a particle moves to its candidate if that has the smaller
-loss. Then the update rule of the method makes the next candidates: one exchange per epoch.
+loss. Then the method's update rule generates the next candidates. An epoch takes one exchange.
 
-Losses are compared only if they come from the same clients. If the cohort differs from the one of the stored
-losses, the particles are sent along with the candidates; if a client drops out, no particle moves, and the
-next exchange sends both.
+Losses are compared only if they come from the same clients. If the cohort differs from the cohort of the
+stored losses, the particles are sent along with the candidates; if a client drops out, no particle moves, and
+the next exchange sends both.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class SwarmAcc(NamedTuple):
 
 
 class Swarm(Method):
-    """The server and client of a swarm method; a subclass adds its fields and its update rule."""
+    """The server and client sides of a swarm method; a subclass adds its fields and its update rule."""
 
     epochs: int
     particles: int

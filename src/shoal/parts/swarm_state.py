@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.threads import in_threads
+from shoal.core.threads import parallel_ranges
 from shoal.core.tree import all_finite
 from shoal.kernels.swarm import Flock
 from shoal.parts.landscape import Landscape
@@ -48,7 +48,7 @@ def candidate_losses(
         for i in range(first, last):
             found[i] = lands[i].losses(points)
 
-    in_threads(counts, threads, some, len(lands))
+    parallel_ranges(counts, threads, some, len(lands))
     total = np.zeros_like(flock.losses)
     for i, losses in enumerate(found):
         strange[i] |= not all_finite(losses)

@@ -1,4 +1,4 @@
-"""Models that travel in the number format in which they are trained."""
+"""Models that are sent in the number format in which they are trained."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DTYPES = {
 
 
 def in_format(model: Weights, name: str, key: Key) -> Weights:
-    """The model with its parameters in a number format, rounded at random; buffers stay as they are."""
+    """The model with its parameters in a number format, rounded stochastically; buffers are unchanged."""
     if name == "float32":
         return model
     place = 0
@@ -40,14 +40,14 @@ def in_format(model: Weights, name: str, key: Key) -> Weights:
 
 
 def widened(model: Weights) -> Weights:
-    """The model with its parameters in float32; the same object if they are."""
+    """The model with its parameters in float32; the same object if they already are."""
     if all(value.dtype == torch.float32 for value in _some(model.params)):
         return model
     return model._replace(params=elementwise(lambda value: value.float(), model.params))
 
 
 def template(model: Weights) -> Weights:
-    """What the update of a model in any format looks like: float32."""
+    """The template of the update of a model in any format: float32."""
     params = {name: Like(tuple(value.shape), torch.float32) for name, value in model.params.items()}
     return Weights(params, model.buffers)  # type: ignore[arg-type]
 
@@ -57,13 +57,13 @@ def _some(params: Mapping[str, Tensor]) -> list[Tensor]:
 
 
 class HandedOn(NamedTuple):
-    """The payload of a client: its update, or on the way the trained model in its number format."""
+    """The payload of a client: its update, or on the wire the trained model in its number format."""
 
     update: Weights
-    start: Weights | None = None  # what a model in a short format was trained from; stays at the client
+    start: Weights | None = None  # the start of training in a short format; stays at the client
 
     def packed(self, name: str) -> HandedOn:
-        """As it is sent: the trained model is made of numbers of the format, its update is not."""
+        """The payload as it is sent: the trained model has numbers of the format, its update does not."""
         if self.start is None or name == "float32":
             return HandedOn(self.update)
         largest = float(FORMATS[name].largest)  # type: ignore[index]
@@ -76,7 +76,7 @@ class HandedOn(NamedTuple):
         return HandedOn(Weights(params, self.update.buffers))
 
     def unpacked(self, sent: Any) -> HandedOn:
-        """The inverse, given the model that the client was sent."""
+        """The inverse of `packed`, given the model that the client was sent."""
         start = widened(sent)
         if start is sent:
             return self

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shoal.report.heatmap_cells import Heat, Shade
+from shoal.report.heatmap_cells import HeatMap, HeatMapCell
 from shoal.report.page_parts import PageTable, TableCell, document, toml
 from shoal.report.table import NOTHING
 
@@ -86,12 +86,12 @@ HEAT_METRICS = (
 )
 
 
-def heats(cells: Cells) -> list[Heat]:
+def heats(cells: Cells) -> list[HeatMap]:
     """The heat maps that contain numbers."""
     return [heat for metric in HEAT_METRICS if (heat := _heat(metric, cells))]
 
 
-def _heat(metric: HeatMetric, cells: Cells) -> Heat | None:
+def _heat(metric: HeatMetric, cells: Cells) -> HeatMap | None:
     """One heat map, without empty rows and columns."""
     known = {
         (cell["defence"], cell["attack"]): float(cell[metric.field])
@@ -116,16 +116,16 @@ def _heat(metric: HeatMetric, cells: Cells) -> Heat | None:
         ]
         for defence in dict.fromkeys(defence for defence, _ in known)
     }
-    return Heat(metric.title, metric.remark, columns, rows)
+    return HeatMap(metric.title, metric.remark, columns, rows)
 
 
-def _shade(metric: HeatMetric, value: float | None, worst: float, best: float, *, grey: bool) -> Shade:
+def _shade(metric: HeatMetric, value: float | None, worst: float, best: float, *, grey: bool) -> HeatMapCell:
     if value is None:
-        return Shade(NOTHING)
+        return HeatMapCell(NOTHING)
     text = f"{100 * value:.1f}" if metric.percent else f"{value:.2f}"
     if grey:
-        return Shade(text)
-    return Shade(text, (value - worst) / (best - worst) if best != worst else 1.0)
+        return HeatMapCell(text)
+    return HeatMapCell(text, (value - worst) / (best - worst) if best != worst else 1.0)
 
 
 def _means(cells: Cells) -> dict[str, float]:
@@ -151,7 +151,7 @@ def arena_page(title: str, facts: Mapping[str, str], cells: Cells, settings: Map
     )
 
 
-def _page_table(heat: Heat) -> PageTable:
+def _page_table(heat: HeatMap) -> PageTable:
     head = [TableCell(column.replace("_", " "), "heat") for column in heat.columns]
     rows = [
         [TableCell(defence, "text"), *(TableCell(shade.text, "heat", depth=shade.depth) for shade in shades)]

@@ -75,7 +75,7 @@ class Chart(Figure):
         return svg(self, "chart")
 
 
-class Snug(LayoutEngine):
+class TightAxes(LayoutEngine):
     """A layout that gives a single axes all the room that its labels leave.
 
     Figures with several axes or an outside legend are laid out by matplotlib. For a single axes, matplotlib's
@@ -114,7 +114,7 @@ def _fit(figure: Figure, axes: Axes) -> None:
         axes.set_in_layout(True)
 
 
-def look(slot: int) -> dict[str, Any]:
+def line_style(slot: int) -> dict[str, Any]:
     """The colour and line style of the line with this number."""
     again, place = divmod(slot, len(COLOURS))
     return {"color": COLOURS[place], "linestyle": DASHES[again % len(DASHES)]}
@@ -123,7 +123,7 @@ def look(slot: int) -> dict[str, Any]:
 def canvas(width: float, height: float) -> tuple[Figure, Axes]:
     """An empty chart in the common style; sizes in inches."""
     with matplotlib.rc_context(STYLE):
-        figure = Chart(figsize=(width, height), layout=Snug())
+        figure = Chart(figsize=(width, height), layout=TightAxes())
         about = {
             "left": 0.7 / width,
             "bottom": 0.5 / height,

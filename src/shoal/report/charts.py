@@ -17,8 +17,8 @@ from shoal.report.canvas import (
     WIDTH,
     canvas,
     draw_bars,
+    line_style,
     log_scale,
-    look,
     short,
     spread_apart,
     whole_ticks,
@@ -121,7 +121,7 @@ def final_chart(
     at_the_end = axes.get_yaxis_transform()  # x in axes fractions, y in data coordinates
     second = {row.label: stat for row in rows if beside and (stat := row.stat(beside))}
     for place, (slot, label, stat) in enumerate(known):
-        colour = look(slot)["color"]
+        colour = line_style(slot)["color"]
         mean, std = axis.factor * stat.mean, axis.factor * stat.std
         axes.plot([mean - std, mean + std], [place, place], color=colour, linewidth=2, solid_capstyle="round")
         values = [number(run.summary.get(metric)) for run in runs if run.label == label]
@@ -186,7 +186,7 @@ def _side_by_side(run: RunView, metrics: Mapping[str, str]) -> list[Curve]:
 
 
 def _draw(axes: Axes, curve: Curve, across: float, up: float, *, band: bool) -> None:
-    style = look(curve.slot)
+    style = line_style(curve.slot)
     x, mean, std = across * curve.x, up * curve.mean, up * curve.std
     if band and std.any():
         low, high = mean - std, mean + std
@@ -229,7 +229,7 @@ def _end_labels(axes: Axes, curves: Sequence[Curve], factor: float, gap: float) 
     to_axes = axes.transScale + axes.transLimits
     ends = [float(to_axes.transform((1.0, factor * curve.mean[-1]))[1]) for curve in curves]
     for curve, place in zip(curves, spread_apart(ends, gap), strict=True):
-        line = Line2D([1.02, 1.065], [place, place], linewidth=2.4, clip_on=False, **look(curve.slot))
+        line = Line2D([1.02, 1.065], [place, place], linewidth=2.4, clip_on=False, **line_style(curve.slot))
         line.set_transform(axes.transAxes)
         axes.add_artist(line)
         axes.text(1.08, place, short(curve.label), transform=axes.transAxes, va="center", color=INK)

@@ -8,20 +8,20 @@ from typing import NamedTuple
 _STOPS = ((240, 249, 215), (127, 205, 187), (29, 145, 192), (8, 29, 88))  # from pale to deep
 
 
-class Shade(NamedTuple):
+class HeatMapCell(NamedTuple):
     """A cell: its text, and the depth of its colour from 0 to 1 (None for no colour)."""
 
     text: str
     depth: float | None = None
 
 
-class Heat(NamedTuple):
+class HeatMap(NamedTuple):
     """A heat map: one row of cells per name."""
 
     title: str
     remark: str
     columns: Sequence[str]
-    rows: Mapping[str, Sequence[Shade]]
+    rows: Mapping[str, Sequence[HeatMapCell]]
 
 
 def colours(depth: float) -> tuple[str, str]:

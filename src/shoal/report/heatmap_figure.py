@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from shoal.report.canvas import HEAT, INK, MUTED, STYLE, canvas, short
-from shoal.report.heatmap_cells import Heat, colours
+from shoal.report.heatmap_cells import HeatMap, colours
 
 _CELL, _SIDE = (0.62, 0.34), (2.4, 1.1)  # inches (width, height): a cell; labels and margins
 
@@ -57,7 +57,7 @@ def heat_map(
     return figure
 
 
-def shaded_table(heat: Heat) -> Figure:
+def shaded_table(heat: HeatMap) -> Figure:
     """A heat map as shown on a page: cells with their texts, coloured by how good they are."""
     wide, tall = len(heat.columns), len(heat.rows)
     with matplotlib.rc_context(STYLE):

@@ -25,7 +25,7 @@ from shoal.core.task import Task
 from shoal.core.threads import cores
 from shoal.core.training import solver_of
 from shoal.data.client_data import Simulated
-from shoal.engines.local import Elsewhere, LocalEngine
+from shoal.engines.local import LocalEngine, RemoteRunner
 from shoal.engines.ray_actors import RayActors
 from shoal.kernels.recognition import plan_of
 from shoal.loop import Federation
@@ -41,7 +41,7 @@ from shoal.models.layers import (
 from shoal.round_clock import Deadline
 from shoal.runs.crowd import check_population, fleet_of, timetable_of
 from shoal.runs.evaluation import Evaluator
-from shoal.runs.initial_weights import warm
+from shoal.runs.initial_weights import with_initial_weights
 from shoal.runs.limits import check_memory, within_memory
 from shoal.spec import Spec, TaskSpec
 from shoal.task_parts import dataset_loader, model_builder, part_name
@@ -71,9 +71,9 @@ class Samples(NamedTuple):
         return cls(dataset.name, dataset.shape, dataset.x_train.dtype, dataset.classes)
 
 
-def build(spec: Spec, elsewhere: Elsewhere | None = None) -> Setup:
+def build(spec: Spec, remote: RemoteRunner | None = None) -> Setup:
     """Build a simulation: the server and all clients on this machine, or the clients elsewhere."""
-    dataset, shards = deal(spec)
+    dataset, shards = load_and_partition(spec)
     dataset = moved(dataset, spec.engine.device)
     timetable = timetable_of(spec, shards)
     most = max(len(timetable(round)) for round in (range(spec.rounds) if spec.arrivals else [0]))
@@ -85,16 +85,16 @@ def build(spec: Spec, elsewhere: Elsewhere | None = None) -> Setup:
     attackers = spec.attack.members(len(shards), key.fold("attackers")) if spec.attack else frozenset()
     side = client_side(spec, task, data, attackers)
     fleet = fleet_of(spec, task, shards)
-    if spec.engine.name == "flower" and elsewhere is None:
+    if spec.engine.name == "flower" and remote is None:
         raise SpecError(
             "a run on engine flower cannot go on: its sites are gone; run it again, or on engine local"
         )
     if spec.engine.name == "ray":
         actors = partial(RayActors, address=spec.engine.address, count=spec.engine.workers)
-        elsewhere = Elsewhere(actors)
+        remote = RemoteRunner(actors)
     where = spec.engine
     engine = LocalEngine(
-        side, shards, where.mode, where.workers or cores(), timetable, fleet, elsewhere, where.timeout
+        side, shards, where.mode, where.workers or cores(), timetable, fleet, remote, where.timeout
     )
     own = replace(task, root=data.root)  # the clients' task has no access to the server's samples
     federation = server_side(spec, own, engine, most)
@@ -118,7 +118,7 @@ def client_side(
         spec.attack,
         attackers,
         spec.privacy,
-        forgiving=spec.faults.on_error == "refuse",
+        tolerates_errors=spec.faults.on_error == "refuse",
     )
 
 
@@ -126,7 +126,7 @@ def server_side(spec: Spec, task: Task, engine: Engine, population: int) -> Fede
     """The parts that a server needs; it has no data, unless its task has root samples."""
     method, selector = as_method(spec.method), spec.selector.sized(population)
     method.check(task, Axes(selector, spec.codec, population, spec.faults.over_select))
-    remembers = method.remembers or spec.codec.way("up").remembers
+    remembers = method.remembers or spec.codec.for_direction("up").remembers
     key, model_key = spec.seeds.key("order", spec.seed), _model_key(spec)
     faults = spec.faults
     deadline = Deadline(math.inf if faults.deadline is None else faults.deadline, faults.over_select)
@@ -149,7 +149,7 @@ def _model_key(spec: Spec) -> Key:
     return spec.seeds.key("model", spec.seed).fold("init")
 
 
-def deal(spec: Spec) -> tuple[Dataset, Shards]:
+def load_and_partition(spec: Spec) -> tuple[Dataset, Shards]:
     """The data set, and its partition among clients."""
     check_memory(spec)
     dataset = load_dataset(spec.task)
@@ -194,7 +194,7 @@ def make_task(spec: Spec, samples: Samples) -> Task:
     builder, classes = model_builder(spec.task.model), samples.classes
     build = partial(_module, builder, samples.shape, classes, spec.task.options)
     if spec.task.init is not None:
-        build = partial(warm, build, Path(spec.task.init))
+        build = partial(with_initial_weights, build, Path(spec.task.init))
     with _model_key(spec).seeded():
         probe = build()
     natural = DEFAULT_LOSS.get(part_name(spec.task.model), "cross_entropy") if classes else "squared_error"

@@ -26,7 +26,7 @@ def stamp(data: bytes) -> Stamp:
     return Stamp(len(data), hashlib.sha256(data).hexdigest())
 
 
-def flaw(path: Path, wanted: Stamp, *, prefix: bool = False) -> str | None:
+def find_damage(path: Path, wanted: Stamp, *, prefix: bool = False) -> str | None:
     """The problem with a file, or with its stamped part if that is a prefix; None if there is none."""
     try:
         if not path.is_file():
@@ -50,13 +50,13 @@ def _digest(path: Path, length: int) -> str:
     return digest.hexdigest()
 
 
-def write_whole(path: Path, data: bytes, *, lasting: bool = True) -> Stamp:
+def write_atomic(path: Path, data: bytes, *, lasting: bool = True) -> Stamp:
     """Write a file atomically: a crash leaves either the old one or the new one.
 
     `lasting = False` leaves the last step, `sync_folder` for all files written, to the caller.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
-    with storing(path):
+    with translate_os_errors(path):
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
             write_all(handle, data)
@@ -86,7 +86,7 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def storing(path: Path) -> Iterator[None]:
+def translate_os_errors(path: Path) -> Iterator[None]:
     """Turn a full disk, missing permissions and the like into errors that the user can fix."""
     try:
         yield

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from shoal.core.errors import SpecError, one_line
 
 
-def warm(build: Callable[[], nn.Module], path: Path) -> nn.Module:
+def with_initial_weights(build: Callable[[], nn.Module], path: Path) -> nn.Module:
     """The module with the weights from the file."""
     module, given = build(), _read(path)
     wanted = module.state_dict()

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from shoal.core.errors import SpecError
-from shoal.runs.files import storing
+from shoal.runs.files import translate_os_errors
 
 if sys.platform != "win32":
     import fcntl
@@ -26,7 +26,7 @@ class Lock:
     """
 
     def __init__(self, directory: Path, file: Path) -> None:
-        with storing(file):
+        with translate_os_errors(file):
             file.parent.mkdir(exist_ok=True)
             if file.exists() and _identity(os.stat(file)) in _HELD:
                 raise _in_use(directory, str(os.getpid()))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.core.errors import SpecError
-from shoal.runs.files import Stamp, flaw, stamp
+from shoal.runs.files import Stamp, find_damage, stamp
 
 FORMAT = 1  # of checkpoints; raise it with every change that older versions of Shoal cannot read
 CHECKPOINT = "checkpoint"
@@ -44,9 +44,9 @@ class Manifest(NamedTuple):
     def flaws(self, directory: Path) -> Iterator[str]:
         """The problems with the files in the index."""
         for name, wanted in self.files.items():
-            if found := flaw(directory / name, wanted):
+            if found := find_damage(directory / name, wanted):
                 yield found
-        if found := flaw(directory / ROUNDS, self.rounds, prefix=True):
+        if found := find_damage(directory / ROUNDS, self.rounds, prefix=True):
             yield found
 
 

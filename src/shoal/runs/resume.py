@@ -10,7 +10,7 @@ from shoal.loop import Progress, start
 from shoal.runs.build import Setup
 from shoal.runs.directory import RunDirectory, Saved
 from shoal.runs.result import Result
-from shoal.runs.runner import Watcher, closing, environment, one_thread, play
+from shoal.runs.runner import Watcher, closing, environment, one_thread, run_remaining_rounds
 
 
 def resume(
@@ -29,7 +29,7 @@ def resume(
         saved = directory.load_checkpoint()
         with one_thread(), closing(spec) as setup:
             progress = _restored(setup, saved)
-            return play(setup, progress, saved.records, directory, watcher, report)
+            return run_remaining_rounds(setup, progress, saved.records, directory, watcher, report)
     finally:
         directory.close()
 

@@ -25,7 +25,7 @@ from shoal.runs.build import Setup, build
 from shoal.runs.clients import client_summary
 from shoal.runs.directory import REPORT, RunDirectory
 from shoal.runs.evaluation import MOST_SHOWN, measured, presence, reached, shown_clients
-from shoal.runs.files import storing
+from shoal.runs.files import translate_os_errors
 from shoal.runs.model_file import named_weights, weights_sha256
 from shoal.runs.progress_line import progress_line
 from shoal.runs.record import Record, as_record, attackers_step_share, attackers_weight, summarise
@@ -57,14 +57,14 @@ def run(
     chosen = as_spec(spec, tables)
     watcher = watcher or progress_line(chosen.method_name, chosen.rounds, progress)
     if chosen.engine.name == "flower":
-        from shoal.runs.federated import run_on_flower  # which uses this module
+        from shoal.runs.on_flower import run_on_flower  # which uses this module
 
         return run_on_flower(chosen, None if out is None else Path(out), watcher)
     with one_thread(), closing(chosen) as setup:
         directory = None if out is None else RunDirectory.create(Path(out), setup.spec, environment())
         records: list[Record] = []
         try:
-            return play(setup, start(setup.federation), records, directory, watcher, report)
+            return run_remaining_rounds(setup, start(setup.federation), records, directory, watcher, report)
         except (StageError, SpecError):
             if directory is not None and not records:
                 directory.remove()  # nothing is lost, and `out` can be used again
@@ -104,7 +104,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def play(
+def run_remaining_rounds(
     setup: Setup,
     progress: Progress,
     records: list[Record],
@@ -248,5 +248,5 @@ def write_run_report(path: Path) -> None:
     from shoal.report.runs import read_run
 
     view = read_run(path)
-    with storing(path / REPORT):
+    with translate_os_errors(path / REPORT):
         write_report([view], path / REPORT, title=view.label)

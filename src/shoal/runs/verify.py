@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.core.errors import SpecError
-from shoal.runs.files import flaw
+from shoal.runs.files import find_damage
 from shoal.runs.manifest import (
     LATEST,
     PREVIOUS,
@@ -74,7 +74,9 @@ def _spec_flaws(path: Path, manifest: Manifest) -> Iterator[str]:
 
 
 def _result_flaws(path: Path, manifest: Manifest) -> Iterator[str]:
-    damaged = [found for name, wanted in manifest.result.items() if (found := flaw(path / name, wanted))]
+    damaged = [
+        found for name, wanted in manifest.result.items() if (found := find_damage(path / name, wanted))
+    ]
     yield from damaged
     if damaged:
         return

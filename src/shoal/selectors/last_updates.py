@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shoal.core.flat import Flat, flat
 from shoal.core.population import Population
-from shoal.core.threads import cores, side_by_side
+from shoal.core.threads import cores, parallel_map
 from shoal.kernels.products import products
 
 Distance = Literal["cosine", "l2", "l1"]
@@ -98,7 +98,7 @@ def _pairs(some: Sequence[Tensor], others: Sequence[Tensor], distance: Distance)
         rows, columns = ([one.numpy() for one in group] for group in (some, others))
         size = -(-len(columns) // cores())
         pieces = [columns[first : first + size] for first in range(0, len(columns), size)]
-        return np.concatenate(side_by_side(lambda piece: products(rows, piece), pieces), 1)
+        return np.concatenate(parallel_map(lambda piece: products(rows, piece), pieces), 1)
     total = torch.zeros(len(some), len(others), dtype=torch.float64)
     for first in range(0, len(some[0]), PIECE):
         here, there = (

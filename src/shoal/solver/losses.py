@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shoal.core.data import Data
 from shoal.core.task import LOSSES, Task
-from shoal.core.threads import in_threads, side_by_side
+from shoal.core.threads import parallel_map, parallel_ranges
 from shoal.core.types import Weights
 from shoal.kernels import mlp_loss
 from shoal.kernels.plan import DensePlan
@@ -30,7 +30,9 @@ def mean_losses(task: Task, weights: Sequence[Weights], data: Sequence[Data], th
             found[i] = mean_loss(task, weights[i], data[i])
 
     work = np.array([own.count for own in data]) * sum(task.layout.sizes)
-    in_threads(work, 1 if task.plan is None else threads, some, len(data))  # torch has one resident model
+    parallel_ranges(
+        work, 1 if task.plan is None else threads, some, len(data)
+    )  # torch has one resident model
     return found
 
 
@@ -50,5 +52,5 @@ def _compiled(task: Task, weights: Weights, data: Sequence[Data], threads: int =
     rows = [own.rows for own in data]
     flat = x.reshape(len(x), -1).numpy()
     job = mlp_loss.loss_job(task.plan, params, flat, y.numpy(), rows)
-    side_by_side(lambda _: job.work(), range(min(threads, len(rows))), threads)
+    parallel_map(lambda _: job.work(), range(min(threads, len(rows))), threads)
     return torch.from_numpy(job.found)

@@ -38,31 +38,31 @@ def train(
     rounding: StepRounding | None = None,
 ) -> Trained:
     """Train one client in the resident model; with `rounding`, the start must be rounded already."""
-    live = task.live(dtype)
-    live.load(start)
+    resident = task.resident(dtype)
+    resident.load(start)
     begin = start
     if terms:  # the bits of a product depend on the alignment of its operands: no shared buffers
         start = tree_map(torch.clone, start)
-    names = [name for name in live.values if name not in task.held]
-    leaves, values = [live.leaves[name] for name in names], [live.values[name] for name in names]
+    names = [name for name in resident.values if name not in task.held]
+    leaves, values = [resident.leaves[name] for name in names], [resident.values[name] for name in names]
     shifts = None if shift is None else [shift[name] for name in names]
     speed: list[Tensor] = []
     total, steps = torch.zeros((), device=task.device), 0
     for x, y in data.train:
         drawn = task.noise(noise.fold(steps), len(x)) if task.noise_shapes else {}
-        outputs = live.forward(x, drawn)
+        outputs = resident.forward(x, drawn)
         loss = task.objective(outputs, y)
         total, steps = total + loss.detach(), steps + 1
         for term in terms:
-            weights = Weights(live.leaves, live.buffers)
+            weights = Weights(resident.leaves, resident.buffers)
             loss = loss + term.loss(Step(task, weights, start, outputs, x, y, noise.fold(steps - 1)))
         found = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
         gradients = [gradient.float() for gradient in found]
         with torch.no_grad():
             speed = _descend(rule, values, gradients, shifts, speed, rounding, steps - 1)
-            live.round()
+            resident.round()
         del outputs, loss, found, gradients  # so that the next step can reuse their memory
-    held = Weights({name: value.detach() for name, value in live.values.items()}, live.buffers)
+    held = Weights({name: value.detach() for name, value in resident.values.items()}, resident.buffers)
     change = None if rounding is None else subtract(held, begin)  # the start was rounded after it was sent
     return Trained(held, steps, total / max(steps, 1), borrowed=True, change=change)
 

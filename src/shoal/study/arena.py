@@ -38,11 +38,11 @@ DEFENCES = (
     *(ORACLE, UNIFORM, "fedavg", "dsvd", "qfedavg", "fedcpa", "fedsvd", "krum", "multikrum"),
     *("median", "trimmed_mean", "geomedian", "normclip", "fltrust"),
 )
-ABSENT = "garbage"  # the attack whose replies are all rejected, so that only honest clients remain
+ORACLE_ATTACK = "garbage"  # the attack whose replies are all rejected, so that only honest clients remain
 LAST = 10  # an accuracy is the mean over this many rounds
 READ_AT = (15, 30, 60)  # rounds at which accuracies are also read
 POOR = 0.95  # a defence with less than this share of the oracle's clean accuracy is poor
-WHO = ("attack.fraction=", "attack.attackers=")  # fields that select the attackers
+ATTACKER_FIELDS = ("attack.fraction=", "attack.attackers=")  # fields that select the attackers
 ATTACKERS_EXPECTED = ("f", "trim")  # fields of defences: the expected attackers, as a number or a share
 
 QUICK: Table = {  # the setting if no spec is given
@@ -111,8 +111,8 @@ def _oracle_meets(attack: str) -> str:
     if attack == CLEAN:
         return CLEAN
     _, fields = split(attack, "attack")
-    who = [field.removeprefix("attack.") for field in fields if field.startswith(WHO)]
-    return f"{ABSENT}:{','.join(who)}" if who else ABSENT
+    who = [field.removeprefix("attack.") for field in fields if field.startswith(ATTACKER_FIELDS)]
+    return f"{ORACLE_ATTACK}:{','.join(who)}" if who else ORACLE_ATTACK
 
 
 def _expected(attack: Mapping[str, Any], table: Table) -> float:
@@ -163,8 +163,8 @@ def measure(result: Result) -> dict[str, Any]:
     )
     return {
         **found._asdict(),
-        "settled": settled(result.records, len(result.records)),
-        "read_at": {str(last): settled(result.records, last) for last in READ_AT},
+        "settled": mean_of_last_rounds(result.records, len(result.records)),
+        "read_at": {str(last): mean_of_last_rounds(result.records, last) for last in READ_AT},
         "attackers_step_share": max(map(abs, shares[-LAST:])) if shares else None,
         "attackers_share": result.summary.get("attackers_share", 0.0),
         "attack_success": result.summary.get("attack_success"),
@@ -173,7 +173,7 @@ def measure(result: Result) -> dict[str, Any]:
     }
 
 
-def settled(records: Sequence[Mapping[str, Any]], last: int) -> float | None:
+def mean_of_last_rounds(records: Sequence[Mapping[str, Any]], last: int) -> float | None:
     """The mean accuracy of the ten rounds up to `last`; None if it was never reached or evaluated."""
     if last > len(records):
         return None

@@ -14,7 +14,7 @@ from shoal.report.demo_page import DemoScene, demo_page, demo_picture
 from shoal.report.runs import RunView, read_run
 from shoal.report.series import Against
 from shoal.runs.directory import REPORT
-from shoal.runs.files import write_whole
+from shoal.runs.files import write_atomic
 from shoal.runs.result import Result
 from shoal.spec import from_table
 from shoal.study.compare import file_name, split
@@ -148,7 +148,7 @@ def run_demo(out: Path, rounds: int = 0) -> list[DemoScene]:
         told = f"{len(every)} runs" + (f", {len(kept)} kept" if kept else "")
         run_with_progress(told, missing, out)
     scenes = _scenes(planned, out)
-    write_whole(out / REPORT, demo_page(scenes).encode())
+    write_atomic(out / REPORT, demo_page(scenes).encode())
     return scenes
 
 

@@ -27,7 +27,7 @@ from shoal.core.errors import SpecError, StageError
 from shoal.core.threads import cores
 from shoal.engines.os_settings import die_with_parent
 from shoal.runs.directory import RunDirectory
-from shoal.runs.files import is_free, write_whole
+from shoal.runs.files import is_free, write_atomic
 from shoal.runs.json_text import to_json
 from shoal.runs.manifest import DamagedError
 from shoal.runs.result import Result
@@ -171,7 +171,7 @@ def _run_job(job: Job, folder: Path, watcher: Callable[[Mapping[str, Any]], None
         else:
             result = run(alone, path, watcher, report=False)
         text = to_json(job.measure(result))
-        write_whole(path / ANSWER, f'{{"answer": {text}, "sha256": "{_sha256(text)}"}}\n'.encode())
+        write_atomic(path / ANSWER, f'{{"answer": {text}, "sha256": "{_sha256(text)}"}}\n'.encode())
     except SpecError as error:
         return WorkerMessage(True, str(error), True)
     except Exception as error:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import shoal
-from shoal.runs.build import deal
+from shoal.runs.build import load_and_partition
 from shoal.study.reproduce import EXPERIMENTS
 from shoal.study.reproduce.fsi_digits import OURS, confusion_of
 from shoal.study.reproduce.fsi_houses import least_squares
@@ -28,7 +28,9 @@ def test_least_squares_is_the_papers_benchmark():
 
 
 def test_four_clients_hold_consecutive_rows():
-    _, shards = deal(EXPERIMENTS["fsi-table1"].scales["quick"].grid.jobs(("w1 = 0", "w2 = 1"))[0].spec)
+    _, shards = load_and_partition(
+        EXPERIMENTS["fsi-table1"].scales["quick"].grid.jobs(("w1 = 0", "w2 = 1"))[0].spec
+    )
     assert [sorted(shards.indices(i)) for i in range(4)] == np.arange(404).reshape(4, 101).tolist()
 
 

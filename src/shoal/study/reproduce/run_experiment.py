@@ -21,7 +21,7 @@ from shoal.config import unknown
 from shoal.core.errors import SpecError
 from shoal.core.threads import cores
 from shoal.runs.directory import REPORT
-from shoal.runs.files import is_free, write_whole
+from shoal.runs.files import is_free, write_atomic
 from shoal.runs.json_text import to_json
 from shoal.runs.runner import environment
 from shoal.study.jobs import Job, kept_answers, run_with_progress
@@ -91,8 +91,8 @@ def perform(
     }
     for picture in findings.pictures:
         picture.figure.savefig(out / f"{picture.name}.png", dpi=150, facecolor="white")
-    write_whole(out / REPORT, page(catalogue[name], findings, result, folder.jobs).encode())
-    write_whole(out / RESULT, (to_json(result, indent=2) + "\n").encode())
+    write_atomic(out / REPORT, page(catalogue[name], findings, result, folder.jobs).encode())
+    write_atomic(out / RESULT, (to_json(result, indent=2) + "\n").encode())
     return Reproduction(findings, result, folder.fresh, len(folder.jobs) - folder.fresh)
 
 
@@ -149,4 +149,4 @@ class ExperimentFolder:
 
     def _write_seconds(self, seconds: float) -> None:
         known = {"name": self._name, "scale": self._scale, "seconds": seconds}
-        write_whole(self._out / EXPERIMENT, (to_json(known, indent=2) + "\n").encode())
+        write_atomic(self._out / EXPERIMENT, (to_json(known, indent=2) + "\n").encode())

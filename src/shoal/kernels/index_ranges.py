@@ -1,4 +1,4 @@
-"""Some numbers of a vector, given as runs of neighbours: taken out of it, and put back."""
+"""Some numbers of a vector, given as runs of adjacent ones: taken out of it, and put back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RUNS = given(int64, 1)
 
 @inner
 def _fits(vector: Index, some: Index, starts: np.ndarray, lengths: np.ndarray) -> bool:
-    """Whether the runs go up, lie inside the vector and have as many numbers as there are."""
+    """Whether the runs are ascending, lie inside the vector and contain `some` numbers altogether."""
     at, end = np.int64(0), np.int64(0)
     if starts.size != lengths.size:
         return False
@@ -39,7 +39,7 @@ def take_runs(out: np.ndarray, vector: np.ndarray, starts: np.ndarray, lengths: 
 
 @kernel(types.void(float32[::1], given(float32, 1), _RUNS, _RUNS))
 def put_runs(out: np.ndarray, values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> None:
-    """The inverse: the values in the runs of `out`, and zeros between them."""
+    """The inverse of `take_runs`: the values in the runs of `out`, and zeros between them."""
     if not _fits(out.size, values.size, starts, lengths):
         raise ValueError("the runs do not fit the vector, or what is put into it")
     at, end = 0, 0
@@ -58,7 +58,7 @@ def put_runs(out: np.ndarray, values: np.ndarray, starts: np.ndarray, lengths: n
 
 @kernel(types.void(float64[::1], float64, _RUNS, _RUNS))
 def add_to_runs(total: np.ndarray, number: float, starts: np.ndarray, lengths: np.ndarray) -> None:
-    """Add a number to all that lies in the runs."""
+    """Add a number to everything in the runs."""
     if not _fits(total.size, lengths.sum(), starts, lengths):
         raise ValueError("the runs do not fit the vector")
     for run in range(starts.size):

@@ -1,4 +1,4 @@
-"""The blocks of NumPy's Philox4x64-10, for kernels: `philox` has what Python calls.
+"""The blocks of NumPy's Philox4x64-10, for kernels; the functions that Python calls are in `philox`.
 
 A key is two 64-bit words. Its stream is that of NumPy's Philox with these words as its key.
 """

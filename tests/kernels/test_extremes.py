@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.kernels.critical import comparison, extremes, importance
+from shoal.kernels.extremes import comparison, extremes, importance
 
 
 def first_of_the_smallest(keys, count):

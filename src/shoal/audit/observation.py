@@ -50,7 +50,7 @@ def window(value: Tensor) -> Window:
     return Window(shown)
 
 
-class Overheard(NamedTuple):
+class Observation(NamedTuple):
     """The weights that the attacker assumes, the update that it saw, and how the client trained."""
 
     task: Task
@@ -64,7 +64,7 @@ class Overheard(NamedTuple):
     high: float
 
 
-class Rebuilt(NamedTuple):
+class Reconstruction(NamedTuple):
     """The reconstruction that an attack returns."""
 
     x: Tensor  # [n, ...] float64

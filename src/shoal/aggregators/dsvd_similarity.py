@@ -1,6 +1,6 @@
-"""How alike clients' updates are: in the directions, in the sizes, and in the whole of their matrices.
+"""The similarity of clients' updates: in the directions, the sizes, and the whole of their matrices.
 
-Of two updates D_i, D_j of one tensor, with singular vectors U, V and singular values s cut to ranks k:
+For two updates D_i, D_j of one tensor, with singular vectors U, V and singular values s cut to ranks k:
 
     S_v  directions   invariant:  <U_i V_i^T, U_j V_j^T> / sqrt(k_i k_j), in [-1, 1]
                       literal:    (tr(U_i^T U_j) + tr(V_i^T V_j)) / 2 k, with the smaller k
@@ -8,12 +8,12 @@ Of two updates D_i, D_j of one tensor, with singular vectors U, V and singular v
     S_s  sizes        -||s_i - s_j|| / (||s_i|| + ||s_j||), in [-1, 0]
     S_l  the whole    -||D_i - D_j|| / (||D_i|| + ||D_j||), in [-1, 0]
 
-Singular vectors have no sign of their own. The literal form therefore needs a rule (the largest entry of u
-is positive), and jumps where another entry becomes the largest; the subspace form cannot tell D from -D.
+The signs of singular vectors are arbitrary. The literal form therefore needs a convention (the largest entry
+of u is positive), and jumps when another entry becomes the largest; the subspace form cannot tell D from -D.
 The invariant form is a function of D alone: 1 for equal updates and -1 for opposite ones.
 
-A tensor counts in proportion to its share of an update's energy, in the median over clients, so that no
-client decides what is looked at. Vectors have no singular vectors and count in S_l only.
+A tensor is weighted by its share of an update's energy, as the median over clients, so that no single client
+decides which tensors count. Vectors have no singular vectors and count only in S_l.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from shoal.aggregators.matrix import gram, squared_distances
 from shoal.parts.factors import Factors, as_matrix, factored, full_rank, is_matrix, positive, rank_of
 
 Form = Literal["invariant", "literal", "subspace"]
-FAINT = 1e-3  # of a matrix's strongest direction: what is weaker may be rounding
-BUFFERS = 0.1  # what floating buffers count together, beside parameters
+FAINT = 1e-3  # of a matrix's strongest direction: weaker ones may be rounding errors
+BUFFERS = 0.1  # total weight of the floating buffers, relative to the parameters
 
 
 class Similarities(NamedTuple):
-    """Between all clients, each [clients, clients] float64."""
+    """The similarities between all clients, each [clients, clients] float64."""
 
     vectors: Tensor  # S_v
     values: Tensor  # S_s
@@ -42,14 +42,14 @@ class Similarities(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """How far apart clients are in one tensor, or in its singular values."""
+    """The distances between clients in one tensor, or in its singular values."""
 
     squares: np.ndarray  # [clients, clients] float64: squared distances
     norms: np.ndarray  # [clients]
 
     @classmethod
     def of(cls, rows: Tensor) -> Apart:
-        """From rows [clients, numbers]."""
+        """The distances and norms of rows [clients, numbers]."""
         products = gram(rows)
         return cls(squared_distances(products).cpu().numpy(), products.diagonal().sqrt().cpu().numpy())
 
@@ -60,7 +60,7 @@ class Apart(NamedTuple):
         return found
 
     def nearness(self) -> np.ndarray:
-        """In [-1, 0]: the distance in proportion to both lengths."""
+        """[clients, clients] in [-1, 0]: minus the distance, divided by the sum of both norms."""
         both = self.norms[:, None] + self.norms
         found: np.ndarray = -np.sqrt(self.squares) / np.where(both > 0, both, 1.0)
         return found
@@ -74,7 +74,8 @@ def similarities(
     literal: bool = False,
     buffers: Collection[str] = (),
 ) -> Similarities:
-    """Of updates [clients, *shape], by tensor; each client's matrices cut to its share of their largest rank.
+    """The similarities of updates [clients, *shape], given by tensor; each client's matrices are cut to its
+    share of their full rank.
 
     `literal` keeps raw sums and distances, over all tensors together.
     """
@@ -106,14 +107,14 @@ def wholes(apart: Mapping[str, Apart], count: Mapping[str, float]) -> np.ndarray
 
 
 def middle(values: np.ndarray) -> np.ndarray:
-    """[...]: the medians of values [..., n]. `np.median` takes ten times as long for so few."""
+    """[...]: the medians of values [..., n]. For few values, `np.median` takes ten times as long."""
     ordered, n = np.sort(values), values.shape[-1]
     found: np.ndarray = (ordered[..., (n - 1) // 2] + ordered[..., n // 2]) / 2
     return found
 
 
 def layer_weights(norms: Mapping[str, np.ndarray], buffers: Collection[str]) -> dict[str, float]:
-    """How much each tensor counts: its share of the energy, the median over clients; 1 in all."""
+    """The weight of each tensor: its share of the energy, as the median over clients; they sum to 1."""
     counts: dict[str, float] = {}
     for names, portion in ((norms.keys() - buffers, 1.0), (set(buffers), BUFFERS)):
         if not names:
@@ -128,14 +129,14 @@ def layer_weights(norms: Mapping[str, np.ndarray], buffers: Collection[str]) -> 
 
 
 def _cut(updates: Tensor, shares: Sequence[float]) -> list[Factors]:
-    """Each client's matrix, cut to its rank and to the directions that are more than rounding."""
+    """Each client's matrix, cut to its rank and without directions that may be rounding errors."""
     largest = full_rank(updates[0])
     pairs = zip(updates, shares, strict=True)
     return [_strong(factored(as_matrix(update), rank_of(share, largest))) for update, share in pairs]
 
 
 def _sizes(cut: Sequence[Factors]) -> Tensor:
-    """[clients, rank] float64: the singular values, with zeros behind."""
+    """[clients, rank] float64: the singular values, padded with zeros."""
     sizes = torch.zeros(len(cut), max(len(factors.s) for factors in cut), dtype=torch.float64)
     for i, factors in enumerate(cut):
         sizes[i, : len(factors.s)] = factors.s
@@ -143,7 +144,7 @@ def _sizes(cut: Sequence[Factors]) -> Tensor:
 
 
 def _strong(factors: Factors) -> Factors:
-    """Without the directions that are nothing but rounding."""
+    """The factors without directions that may be rounding errors."""
     kept = (factors.s > FAINT * factors.s[:1]).nonzero()[:, 0]
     return Factors(*(part.index_select(-1, kept) for part in factors))
 
@@ -170,7 +171,7 @@ def _pairwise(cut: Sequence[Factors], *, raw: bool, squared: bool) -> Tensor:
 
 
 def _signed(factors: Factors) -> Factors:
-    """With the largest entry of every column of u positive."""
+    """The factors with signs such that the largest entry of every column of u is positive."""
     if not len(factors.s):
         return factors
     peaks = factors.u.gather(0, factors.u.abs().argmax(0, keepdim=True))

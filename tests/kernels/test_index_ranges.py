@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.kernels.runs import put_runs, take_runs
+from shoal.kernels.index_ranges import put_runs, take_runs
 
 
 def runs_of(marks):

@@ -1,4 +1,4 @@
-"""What DSVD-FL's rule remembers of clients from round to round."""
+"""The state of DSVD-FL's rule: what it remembers about clients from round to round."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-FADING = 0.8  # of what is remembered, with each new update
-SHUT_OUT = 0.1  # of the largest weight
+FADING = 0.8  # factor on the remembered updates with each new one
+SHUT_OUT = 0.1  # of the largest weight: a client below it is shut out
 
 
 class Evidence(NamedTuple):
-    """What is remembered, by client, for those who took part."""
+    """The rule's memory, by client, for clients that took part."""
 
-    against: Mapping[int, tuple[float, float]]  # from likeness and all the rest, and from company
-    updates: Mapping[int, Tensor]  # [HISTORY]: a sketch of its updates so far, the recent ones foremost
-    out: Mapping[int, int]  # for those who hardly count: for how many rounds of theirs
+    against: Mapping[int, tuple[float, float]]  # evidence from likeness and all else, and from company
+    updates: Mapping[int, Tensor]  # [HISTORY]: a sketch of its updates so far, recent ones weighing most
+    out: Mapping[int, int]  # for clients that are shut out: for how many of their rounds
 
     def of(self, ids: Sequence[int]) -> Tensor:
         """[2, n] float64: the evidence against clients."""
@@ -25,7 +25,7 @@ class Evidence(NamedTuple):
         return torch.tensor(known, dtype=torch.float64).T.contiguous()
 
     def agreement(self, ids: Sequence[int], sketches: Tensor) -> Tensor:
-        """[n] float64: the cosine of each update with the client's own earlier ones; NaN without any."""
+        """[n] float64: the cosine of each update with the client's earlier ones; NaN if there are none."""
         known = torch.tensor([client in self.updates for client in ids])
         nothing = torch.zeros(sketches.shape[1])
         past = torch.stack([self.updates.get(client, nothing) for client in ids]).double()
@@ -34,7 +34,7 @@ class Evidence(NamedTuple):
         return torch.where(known, (here * past).sum(1) / lengths.clamp(min=1e-30), torch.nan)
 
     def updated(self, ids: Sequence[int], evidence: Tensor, sketches: Tensor, own: Tensor) -> Evidence:
-        """With what is known now. Who turned round is still measured by what it was."""
+        """The memory with this round's evidence and updates; reversed updates do not enter the sketches."""
         directions = sketches / sketches.norm(dim=1, keepdim=True).clamp(min=1e-30)
         past = dict(self.updates)
         for i, client in enumerate(ids):
@@ -45,7 +45,7 @@ class Evidence(NamedTuple):
         return self._replace(against=against, updates=past)
 
     def judged(self, ids: Sequence[int], weights: Tensor) -> Evidence:
-        """With who is shut out: its weight is below `SHUT_OUT` of the largest."""
+        """The memory with the clients that are shut out: whose weight is below `SHUT_OUT` of the largest."""
         out = {client: rounds for client, rounds in self.out.items() if client not in ids}
         for client, low in zip(ids, (weights < SHUT_OUT * weights.max()).tolist(), strict=True):
             if low:

@@ -1,4 +1,4 @@
-"""U V^T of matrices U diag(s) V^T: what they turn, without what they stretch.
+"""The orthogonal factor U V^T of matrices U diag(s) V^T: their rotation without their scaling.
 
 W has no more rows than columns, and W W^T = L^T L, where L has as many rows as W has directions (`cholesky`).
 L L^T = Q diag(s^2) Q^T is small, and the left singular vectors of W are u = L^T q / s. So U V^T is the sum of
@@ -21,7 +21,7 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 
 @inner
 def _scaled(matrix: np.ndarray, out: np.ndarray) -> None:
-    """The matrix divided by its largest number, so that no square overflows."""
+    """Write the matrix divided by its largest absolute number to `out`, so that no square overflows."""
     peak = _ZERO
     for row in matrix:
         for value in row:
@@ -34,7 +34,7 @@ def _scaled(matrix: np.ndarray, out: np.ndarray) -> None:
 
 @inner
 def _small_gram(lower: np.ndarray) -> np.ndarray:
-    """L L^T; sums go along memory in the transpose."""
+    """L L^T; sums run along memory in the transpose."""
     across, found = lower.T.copy(), np.zeros((len(lower), len(lower)))
     for i in range(len(lower)):
         subtract_rows(found[i], -across[:, i], across)
@@ -71,8 +71,9 @@ def turns(
 ) -> np.ndarray:
     """out[k] = U V^T of the `most` strongest directions of matrices[k], which has no more rows than columns.
 
-    Directions that are weaker than `faint` times the strongest are left out. Returns the ranks, up to what is
-    below `tolerance` of a matrix's energy; -1, and nothing in `out`, where one is above `largest`.
+    Directions that are weaker than `faint` times the strongest are left out. Returns the ranks, not counting
+    what is below `tolerance` of a matrix's energy; where a rank is above `largest`, it is -1 and nothing
+    is written to `out`.
     """
     n, rows, columns = matrices.shape
     if out.shape != matrices.shape or rows > columns or not 0 < largest <= rows:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from shoal.audit.closed_form import from_signature
-from shoal.audit.evidence import Rebuilt
 from shoal.audit.losses import Statistics, logistic_sample, regression, unknowns
+from shoal.audit.observation import Reconstruction
 from shoal.audit.scene import Scene, attempt, judged
 from shoal.audit.wiretap import Victim
 from shoal.parts.landscape import kind_of
@@ -36,9 +36,9 @@ def _asked(victim: Victim) -> tuple[Tensor, Tensor]:
     return torch.cat(points), torch.cat(answers)
 
 
-def _sample(scene: Scene, victim: Victim) -> Rebuilt:
+def _sample(scene: Scene, victim: Victim) -> Reconstruction:
     x, label = logistic_sample(*_asked(victim))
-    return Rebuilt(x.reshape(1, *scene.shape), [label], 0.0)
+    return Reconstruction(x.reshape(1, *scene.shape), [label], 0.0)
 
 
 def _statistics(victims: Sequence[Victim]) -> dict[str, Any]:
@@ -65,6 +65,6 @@ def from_signatures(scene: Scene, victims: Sequence[Victim]) -> dict[str, Any] |
     return judged(scene, [attempt(scene, victim, _of_signature) for victim in told])
 
 
-def _of_signature(scene: Scene, victim: Victim) -> Rebuilt:
+def _of_signature(scene: Scene, victim: Victim) -> Reconstruction:
     x = from_signature(victim.profile.signature, scene.high)
-    return Rebuilt(x.reshape(1, *scene.shape), [], 0.0)
+    return Reconstruction(x.reshape(1, *scene.shape), [], 0.0)

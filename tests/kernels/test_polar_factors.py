@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.kernels.turns import turns
+from shoal.kernels.polar_factors import turns
 
 ROUNDING, FAINT = 2.0**-30, 1e-3
 

@@ -4,8 +4,8 @@ import torch
 from toy import KEY
 
 from shoal.aggregators.dsvd import softmax_weights
-from shoal.aggregators.similarity import Similarities
-from shoal.aggregators.trust import (
+from shoal.aggregators.dsvd_similarity import Similarities
+from shoal.aggregators.dsvd_trust import (
     Lengths,
     Views,
     company,

@@ -1,4 +1,4 @@
-"""Steps of a model: their lengths, and how much of it they move."""
+"""Steps of a model: their lengths, and how much of the model they move."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def advance(out: np.ndarray, now: np.ndarray, step: np.ndarray, divisor: float) 
 
 @kernel(float64[::1](given(float32, 1), given(float32, 1), given(float32, 1)))
 def turn(new: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """[2]: the squared length of the step from `now` to `new`, and its product with the previous one."""
+    """[2]: the squared length of the step from `now` to `new`, and its product with the previous step."""
     if now.size != new.size or before.size != new.size:
         raise ValueError("new, now and before must have as many numbers")
     square, inner = 0.0, 0.0

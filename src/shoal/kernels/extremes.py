@@ -1,4 +1,4 @@
-"""The largest and the smallest of many numbers, and how two such choices compare."""
+"""Selecting the largest and the smallest of many numbers, and comparing two such choices."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numba import float32, float64, int32, int64, types, uint64
 from shoal.kernels.jit import Index, emitted, given, inner, kernel
 from shoal.kernels.vectors import INDEX, spread, start
 
-_DIGITS = ((20, 11), (9, 11), (0, 9))  # of the 31 bits of a float32 that is not negative: shift and length
+_DIGITS = ((20, 11), (9, 11), (0, 9))  # of the 31 bits of a non-negative float32: shift and length
 _ALL = np.int32(0x7FFFFFFF)
-_AT_ONCE = 32  # numbers that are looked at together: most often, none of them is small
-_SAMPLE = 2048  # numbers from which a bound of the smallest is guessed
+_AT_ONCE = 32  # numbers that are examined together: usually none of them is small
+_SAMPLE = 2048  # numbers from which an upper bound of the smallest is estimated
 
 
 @kernel(types.void(given(float32, 1), given(float32, 1), given(int64, 2), float32[::1]))
 def importance(change: np.ndarray, start: np.ndarray, ranges: np.ndarray, out: np.ndarray) -> None:
-    """|change * (start + change)|, of the numbers in these ranges, one after another."""
+    """|change * (start + change)|, for the numbers in these ranges, concatenated."""
     at = 0
     for r in range(len(ranges)):
         first, last = ranges[r, 0], ranges[r, 1]
@@ -33,7 +33,7 @@ def importance(change: np.ndarray, start: np.ndarray, ranges: np.ndarray, out: n
 
 @inner
 def _nth(keys: np.ndarray, rest: np.ndarray, n: Index, counts: np.ndarray) -> tuple[Index, Index]:
-    """The key that n keys come before in ascending order, and how many are smaller; digit by digit."""
+    """The key at index n in ascending order, and how many keys are smaller; found digit by digit."""
     smaller, size, held = 0, keys.size, keys
     found = 0
     for shift, length in _DIGITS:
@@ -58,7 +58,7 @@ def _nth(keys: np.ndarray, rest: np.ndarray, n: Index, counts: np.ndarray) -> tu
 
 @inner
 def _bound(keys: np.ndarray, guess: int, count: int) -> tuple[Index, Index]:
-    """The largest of the `count` smallest keys, and how many are smaller."""
+    """The largest of the `count` smallest keys, and how many keys are smaller."""
     below, within = 0, 0
     for p in range(keys.size):
         below += keys[p] < guess
@@ -70,7 +70,7 @@ def _bound(keys: np.ndarray, guess: int, count: int) -> tuple[Index, Index]:
 
 @emitted
 def _hits(typing: Any, numbers: Any, at: Any, flip: Any, guess: Any) -> Any:
-    """Which of 32 keys are not above the guess, as bits; a key is a number with flipped bits."""
+    """A bit mask of which of 32 keys are not above the guess; a key is a number with flipped bits."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         kind = ir.VectorType(ir.IntType(32), _AT_ONCE)
@@ -85,7 +85,7 @@ def _hits(typing: Any, numbers: Any, at: Any, flip: Any, guess: Any) -> Any:
 
 @emitted
 def _lowest(typing: Any, bits: Any) -> Any:
-    """The place of the lowest bit that is set; there is one."""
+    """The place of the lowest set bit; at least one must be set."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.IntType(1)(1))
@@ -95,8 +95,8 @@ def _lowest(typing: Any, bits: Any) -> Any:
 
 @kernel(types.void(given(int32, 1), int32, int32, int64[::1]))
 def _smallest(numbers: np.ndarray, flip: int | np.int32, guess: int, places: np.ndarray) -> None:
-    """The places of the smallest keys, as many as there is room for; a key is a number with flipped bits.
-    Few are not above the guess, if it is good, and the others are only looked at once."""
+    """The places of the smallest keys, as many as `places` has room for; a key is a number with flipped bits.
+    If the guess is good, only a few keys are not above it, and the others are examined only once."""
     count, room = places.size, 4 * places.size
     few, where = np.empty(room + _AT_ONCE, np.int32), np.empty(room + _AT_ONCE, np.int64)
     found, whole = 0, numbers.size - numbers.size % _AT_ONCE
@@ -112,7 +112,7 @@ def _smallest(numbers: np.ndarray, flip: int | np.int32, guess: int, places: np.
             few[found], where[found] = numbers[p] ^ flip, p
             found += 1
             hits &= hits - 1
-        # too many to look at; or no key is smaller, and these are the first of many zeros
+        # too many candidates; or no key can be smaller, and these are the first of many zeros
         if found > room or (guess == 0 and found >= count):
             break
     near = count <= found <= room
@@ -129,12 +129,12 @@ def _smallest(numbers: np.ndarray, flip: int | np.int32, guess: int, places: np.
 
 
 def extremes(values: np.ndarray, count: int) -> np.ndarray:
-    """[2, count] int64: the places of the largest and of the smallest of float32 numbers that are not
-    negative, each ascending; of equal numbers the first."""
+    """[2, count] int64: the places of the largest and of the smallest of non-negative float32 numbers, each
+    ascending; of equal numbers, the first are chosen."""
     if not 1 <= count <= len(values):
         raise ValueError(f"{count} of {len(values)} numbers cannot be chosen")
     places = np.empty((2, count), np.int64)
-    small_first = values.view(np.int32)  # the bits have the order of the numbers
+    small_first = values.view(np.int32)  # the bits have the same order as the numbers
     sample = np.sort(small_first[:: max(1, len(values) // _SAMPLE)])
     some = min(3 * count * len(sample) // (2 * len(values)) + 4, len(sample) - 1)
     _smallest(small_first, _ALL, sample[-1 - some] ^ _ALL, places[0])
@@ -152,8 +152,8 @@ def _mark(places: np.ndarray, marks: np.ndarray) -> None:
 
 @inner
 def _common(places: np.ndarray, values: np.ndarray, marks: np.ndarray, found: np.ndarray) -> Index:
-    """Write the numbers at places that are marked, and return how many: without branches, which nobody
-    could foresee."""
+    """Write the numbers at marked places, and return how many there are; without branches, which would be
+    unpredictable."""
     count: Index = 0
     for p in range(places.size):
         place = places[p]
@@ -198,10 +198,10 @@ def _compare(
 
 def comparison(places: np.ndarray, values: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """A function of pairs [n, 2] of choices. It returns [n, 2] float64: how many places two choices have in
-    common; and Pearson's correlation of the numbers there, or 0 where there is none.
+    common, and Pearson's correlation of the numbers there, or 0 where it is undefined.
 
-    A choice is places [k] int64, ascending, and the numbers [k] float64 there. Calls may run in parallel
-    threads.
+    A choice consists of places [k] int64, ascending, and the numbers [k] float64 at these places. Calls may
+    run in parallel threads.
     """
     if places.shape != values.shape:
         raise ValueError(f"{values.shape} numbers at {places.shape} places")

@@ -3,7 +3,7 @@ import pytest
 import torch
 from toy import KEY
 
-from shoal.aggregators.similarity import FORMS, layer_weights, similarities
+from shoal.aggregators.dsvd_similarity import FORMS, layer_weights, similarities
 from shoal.parts.factors import Factors
 
 SHAPES = {"wide": (6, 9), "conv": (5, 2, 3, 3), "bias": (6,)}
