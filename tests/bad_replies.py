@@ -12,7 +12,7 @@ from toy import setup
 
 from shoal.core.engine import Delivery
 from shoal.core.tree import tensors, tree_map
-from shoal.core.types import Reply
+from shoal.core.types import ModelUpdate, PerClient, Reply
 from shoal.loop import advance, start
 
 Tampering = Callable[[Delivery], Delivery]
@@ -74,6 +74,8 @@ def swapped(given: dict) -> dict:
 
 
 PAYLOADS: dict[str, Tampering] = {
+    "an update by client": payload(lambda p: ModelUpdate(PerClient([p.update]))),
+    "an update by no client": payload(lambda p: ModelUpdate(PerClient([]))),
     "payload is nothing": reply(payload=None),
     "payload is a text": reply(payload="update"),
     "payload is a number": reply(payload=1.0),

@@ -10,8 +10,8 @@ import shoal
 from shoal import StageError
 from shoal.core.engine import Delivery
 from shoal.core.flat import flat
-from shoal.core.gate import Gate, Like, Some, mismatch
-from shoal.core.types import ModelMessage, ModelUpdate, Reply, Weights
+from shoal.core.gate import Gate, Like, Some, contents, mismatch
+from shoal.core.types import ModelMessage, ModelUpdate, PerClient, Reply, Weights
 from shoal.loop import advance, start
 from shoal.methods.fedavg import FedAvg
 
@@ -89,6 +89,17 @@ def test_a_block_passes_at_once_or_is_looked_at_singly(delivery, passes):
     if passes:
         assert gate.known(1, (0, 0)) == "it has answered already"
         assert not gate.block(delivery)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "passes"), [((1.0, 2.0), True), ((1.0,), False), ((1.0, torch.nan), False)]
+)
+def test_rows_that_are_computed_on_access_are_looked_at_one_by_one(numbers, passes):
+    model = block_of(torch.ones(2, 3)).sent.model
+    rows = [Weights({"w": torch.full((3,), number)}, {}) for number in numbers]
+    reply = Reply(ModelUpdate(PerClient(rows)), torch.tensor([5.0, 5.0], dtype=torch.float64), {})
+    reason = contents(ModelMessage(model), reply, {"update": model}, 2)
+    assert (reason == "") is passes
 
 
 def test_one_bad_reply_in_a_block_leaves_the_others():

@@ -134,8 +134,10 @@ def contents(
     wanted = {**({"update": sent.model} if "model" in getattr(sent, "_fields", ()) else {}), **expected}
     for name, value in zip(names, payload, strict=True):
         look = not any(value is known for known in checked)
-        if not isinstance(value, PerClient):
+        if not (clients and isinstance(value, PerClient)):  # a single reply has none
             reason = _against(wanted, name, value, clients, look)
+        elif len(value.rows) != clients:
+            reason = f"{name} has {len(value.rows)} rows for {clients} clients"
         else:  # rows are computed on access; those of a field in `checked` are the solver's own
             reasons = (_against(wanted, name, row) for row in value.rows)
             reason = next(filter(None, reasons), "") if look else ""
