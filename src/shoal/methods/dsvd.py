@@ -214,12 +214,12 @@ def weights(
 def next_shares(shares: Sequence[float], scores: Tensor, floor: float) -> list[float]:
     """The ranks of the next round, as shares of the full rank."""
     ordered = sorted(scores.tolist())
-    low, high = _at(ordered, 0.25), _at(ordered, 0.75)
+    low, high = _quantile(ordered, 0.25), _quantile(ordered, 0.75)
     moves = [STEP * ((score > high) - (score < low)) for score in scores.tolist()]  # eqs. 8, 9
     return [min(max(share + move, floor), 1.0) for share, move in zip(shares, moves, strict=True)]
 
 
-def _at(ordered: Sequence[float], level: float) -> float:
+def _quantile(ordered: Sequence[float], level: float) -> float:
     """A quantile of sorted numbers, by linear interpolation between its two neighbours."""
     place = level * (len(ordered) - 1)
     below = int(place)
