@@ -37,6 +37,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -213,18 +214,9 @@ def weights(
 
 def next_shares(shares: Sequence[float], scores: Tensor, floor: float) -> list[float]:
     """The ranks of the next round, as shares of the full rank."""
-    ordered = sorted(scores.tolist())
-    low, high = _quantile(ordered, 0.25), _quantile(ordered, 0.75)
+    low, high = np.quantile(scores.numpy(), (0.25, 0.75)).tolist()
     moves = [STEP * ((score > high) - (score < low)) for score in scores.tolist()]  # eqs. 8, 9
     return [min(max(share + move, floor), 1.0) for share, move in zip(shares, moves, strict=True)]
-
-
-def _quantile(ordered: Sequence[float], level: float) -> float:
-    """A quantile of sorted numbers, by linear interpolation between its two neighbours."""
-    place = level * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def _ranks(came: UpdateMatrix, shares: Sequence[float]) -> dict[int, list[int]]:
