@@ -27,22 +27,25 @@ class Evidence(NamedTuple):
     def agreement(self, ids: Sequence[int], sketches: Tensor) -> Tensor:
         """[n] float64: the cosine of each update with the client's earlier ones; NaN if there are none."""
         known = torch.tensor([client in self.updates for client in ids])
-        nothing = torch.zeros(sketches.shape[1])
-        past = torch.stack([self.updates.get(client, nothing) for client in ids]).double()
-        here = sketches.double()
+        past, here = self._earlier(ids, sketches).double(), sketches.double()
         lengths = here.norm(dim=1) * past.norm(dim=1)
         return torch.where(known, (here * past).sum(1) / lengths.clamp(min=1e-30), torch.nan)
 
     def updated(self, ids: Sequence[int], evidence: Tensor, sketches: Tensor, own: Tensor) -> Evidence:
         """The memory with this round's evidence and updates; reversed updates do not enter the sketches."""
         directions = sketches / sketches.norm(dim=1, keepdim=True).clamp(min=1e-30)
-        past = dict(self.updates)
-        for i, client in enumerate(ids):
-            if not float(own[i]) < 0:
-                past[client] = FADING * past.get(client, torch.zeros(sketches.shape[1])) + directions[i]
+        now, past = FADING * self._earlier(ids, sketches) + directions, dict(self.updates)
+        for client, sketch, agrees in zip(ids, now, own.tolist(), strict=True):
+            if not agrees < 0:
+                past[client] = sketch.clone()  # a view would keep the whole cohort in memory
         told = dict(zip(ids, map(tuple, evidence.T.tolist()), strict=True))
         against = {**self.against, **told}
         return self._replace(against=against, updates=past)
+
+    def _earlier(self, ids: Sequence[int], like: Tensor) -> Tensor:
+        """[n, HISTORY]: the sketches of clients' earlier updates; zeros for those without any."""
+        nothing = torch.zeros_like(like[0])
+        return torch.stack([self.updates.get(client, nothing) for client in ids])
 
     def judged(self, ids: Sequence[int], weights: Tensor) -> Evidence:
         """The memory with the clients that are shut out: whose weight is below `SHUT_OUT` of the largest."""

@@ -214,7 +214,8 @@ def weights(
 
 def next_shares(shares: Sequence[float], scores: Tensor, floor: float) -> list[float]:
     """The ranks of the next round, as shares of the full rank."""
-    low, high = np.quantile(scores.numpy(), (0.25, 0.75)).tolist()
+    last = len(scores) - 1
+    low, high = np.interp((0.25 * last, 0.75 * last), range(last + 1), np.sort(scores.numpy())).tolist()
     moves = [STEP * ((score > high) - (score < low)) for score in scores.tolist()]  # eqs. 8, 9
     return [min(max(share + move, floor), 1.0) for share, move in zip(shares, moves, strict=True)]
 
